@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     computing = [item for item in single if not _waits(item)]
     mixed = [(0.85 * at / len(waiting), item) for at, item in enumerate(waiting)]
     mixed += [(at / len(computing), item) for at, item in enumerate(computing)]
-    items[:] = grouped + [item for _, item in sorted(mixed, key=lambda one: one[0])]
+    items[:] = grouped + [item for _, item in sorted(mixed, key=lambda entry: entry[0])]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -138,7 +138,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             importlib.import_module(f"tests.{path.parent.name}.{path.stem}")
 
 
-# A slow machine is no error. pytest's own timeout ends tests that hang.
+# A slow machine must not fail a test. pytest's own timeout ends tests that hang.
 settings.register_profile(
     "dev",
     deadline=None,
@@ -169,7 +169,7 @@ def restored_log() -> Iterator[None]:
 class TrackedContext(zmq.Context[zmq.Socket[bytes]]):
     """A context that remembers all its sockets."""
 
-    made: list[zmq.Socket[bytes]]
+    sockets: list[zmq.Socket[bytes]]
 
     def __init__(self) -> None:
         super().__init__()

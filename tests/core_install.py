@@ -20,9 +20,9 @@ def upper(payload: bytes) -> bytes:
 
 
 def main() -> int:
-    found = {dist.metadata["Name"].lower() for dist in distributions()} - SEEDED
-    if found != EXPECTED:
-        print(f"expected {sorted(EXPECTED)}, found {sorted(found)}", file=sys.stderr)
+    installed = {dist.metadata["Name"].lower() for dist in distributions()} - SEEDED
+    if installed != EXPECTED:
+        print(f"expected {sorted(EXPECTED)}, found {sorted(installed)}", file=sys.stderr)
         return 1
 
     import wmp
@@ -43,7 +43,7 @@ def main() -> int:
     if reader.bad or not kinds >= {"start", "submitted", "run", "resolve", "stop"}:
         print(f"a wrong journal: {sorted(kinds)}, {dict(reader.bad)}", file=sys.stderr)
         return 1
-    print(f"the core install is enough: {', '.join(sorted(found))}")
+    print(f"the core install is enough: {', '.join(sorted(installed))}")
     return 0
 
 

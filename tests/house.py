@@ -23,10 +23,10 @@ def house_files(ending: str = "", below: Path = ROOT) -> list[Path]:
 
 @cache
 def _files() -> list[Path]:
-    found = []
+    paths = []
     for folder, inside, files in os.walk(ROOT):
         inside[:] = [
             name for name in inside if _ours(folder, name) and not name.endswith(".egg-info")
         ]
-        found += [Path(folder, name) for name in files if name[0] != "."]
-    return sorted(found)
+        paths += [Path(folder, name) for name in files if name[0] != "."]
+    return sorted(paths)

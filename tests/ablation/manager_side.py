@@ -20,7 +20,7 @@ from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.requeue import CONNECTION_ENDED, Requeue
 from wmp.core.manager.scheduler import Scheduler
-from wmp.core.manager.timers import ExpiryTimer, HoldTimer
+from wmp.core.manager.timers import HoldTimer, WorkerSilenceTimer
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.claims import Claims, Standing
 from wmp.core.protocol.outbound import Outbound, Stream
@@ -185,9 +185,9 @@ def expiry(patch: Patch) -> None:
     """WMP-9.3: no worker expires, however long it is silent."""
 
     def wait(self: ManagerMachine, worker: Any, now: float) -> None:
-        self._timers.set(ExpiryTimer(worker.identity), now + self.settings.max_silence)
+        self._timers.set(WorkerSilenceTimer(worker.identity), now + self.settings.max_silence)
 
-    patch.setattr(ManagerMachine, "_check_expiry", wait)
+    patch.setattr(ManagerMachine, "_check_silence", wait)
 
 
 def reconnect_grace(patch: Patch) -> None:

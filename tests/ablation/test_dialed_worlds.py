@@ -47,7 +47,11 @@ def discovery(patch: Patch) -> None:
         if message.to or isinstance(link, int):
             return actions
         last = self.settings.upstreams
-        return [one for one in actions if not (isinstance(one.link, int) and one.link >= last)]
+        return [
+            action
+            for action in actions
+            if not (isinstance(action.link, int) and action.link >= last)
+        ]
 
     patch.setattr(DeviceMachine, "_received", dealers_only)
 
@@ -79,9 +83,9 @@ def test_with_every_safeguard_on_nothing_is_noticed(seed: int) -> None:
 def test_dialed_worlds_notice_that_a_safeguard_is_off(
     switch: Switch, seeds: tuple[int, ...]
 ) -> None:
-    found = {}
+    violations = {}
     for seed in seeds:
-        found[seed] = broken(seed, switch)
-        if found[seed] == MEET:
+        violations[seed] = broken(seed, switch)
+        if violations[seed] == MEET:
             return
-    pytest.fail(f"{MEET!r} is not broken: {found}")
+    pytest.fail(f"{MEET!r} is not broken: {violations}")

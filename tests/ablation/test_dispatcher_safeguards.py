@@ -30,7 +30,7 @@ NONE = DispatcherFaults()
 def test_the_last_writer_of_the_design_dispatches_twice() -> None:
     trace = search_design().trace
     assert trace is not None
-    assert [one for one in trace if one.endswith("sends")] == [
+    assert [event for event in trace if event.endswith("sends")] == [
         "0 reads and sends",
         "1 reads and sends",
     ]
@@ -39,9 +39,9 @@ def test_the_last_writer_of_the_design_dispatches_twice() -> None:
 @pytest.mark.deep
 @pytest.mark.rule("DSP-3.2", "DSP-3.3", "DSP-3.6")
 def test_the_steps_dispatch_once_whoever_ends() -> None:
-    found = search_steps()
-    assert found.trace is None
-    assert found.states > 200
+    search = search_steps()
+    assert search.trace is None
+    assert search.states > 200
 
 
 def _give_to_anyone(self: Assign, store: Any) -> Placed:
@@ -65,7 +65,7 @@ def test_a_job_in_d_of_a_dead_dispatcher_needs_another_dispatcher(monkeypatch: P
     _without_heirs(monkeypatch)
     trace = search_steps().trace
     assert trace is not None
-    assert any(one.endswith("ends") for one in trace)
+    assert any(event.endswith("ends") for event in trace)
 
 
 def _without_capacity(patch: Patch) -> None:
@@ -92,12 +92,14 @@ def _with_late_jobs(patch: Patch) -> None:
 
 def _without_closing(patch: Patch) -> None:
     patch.setattr(
-        checking, "close_dispatch", lambda store, one: attrs.evolve(one, closed=True).write(store)
+        checking,
+        "close_dispatch",
+        lambda store, dispatch: attrs.evolve(dispatch, closed=True).write(store),
     )
     patch.setattr(Check, "_check_entries", lambda self, store: None)
     patch.setattr(
         "wmp.dispatcher.steps.job_steps.close_dispatch",
-        lambda store, one: attrs.evolve(one, closed=True).write(store),
+        lambda store, dispatch: attrs.evolve(dispatch, closed=True).write(store),
     )
 
 
@@ -132,7 +134,7 @@ def _without_dispatch_timeout(patch: Patch) -> None:
 
 def _remember_nothing(self: DispatcherMachine, placed: Placed, now: float, actions: Any) -> None:
     """Forget the jobs in `d`, as a dispatcher does that does not know what was committed."""
-    actions += [PostJob(one) for one in placed.assignments]
+    actions += [PostJob(assignment) for assignment in placed.assignments]
 
 
 def _world(
@@ -175,7 +177,7 @@ def test_a_world_notices_a_missing_safeguard(
     first = more.pop("first", 0)
     for seed in range(first, first + 40):
         problems = run_dispatcher_world(seed, DispatcherFaults(**faults), **more).problems
-        if any(word in one for one in problems):
+        if any(word in problem for problem in problems):
             return
     pytest.fail("40 worlds have no problem without the safeguard")
 
@@ -201,16 +203,16 @@ def test_a_job_in_d_that_its_dispatcher_forgot_needs_the_timeout(monkeypatch: Pa
     assert world.problems == []
     _without_dispatch_timeout(monkeypatch)
     problems = run_dispatcher_world(1, DispatcherFaults(), settings=settings).problems
-    assert any("is still" in one for one in problems)
+    assert any("is still" in problem for problem in problems)
 
 
 def _remember_once(placed: Any) -> Any:
     """Return a function that forgets the jobs of every second step."""
     calls = iter(range(1_000_000))
 
-    def remember(self: DispatcherMachine, found: Placed, now: float, actions: Any) -> None:
-        if found.cooling and next(calls) % 2:
-            return _remember_nothing(self, found, now, actions)
-        return placed(self, found, now, actions)
+    def remember(self: DispatcherMachine, step: Placed, now: float, actions: Any) -> None:
+        if step.cooling and next(calls) % 2:
+            return _remember_nothing(self, step, now, actions)
+        return placed(self, step, now, actions)
 
     return remember

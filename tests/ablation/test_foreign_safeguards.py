@@ -134,9 +134,9 @@ def test_a_client_that_keeps_its_socket(monkeypatch):
 
     def lazy(self, event, now):
         actions = handle(self, event, now)
-        if any(isinstance(one, Reconnect) for one in actions):
+        if any(isinstance(action, Reconnect) for action in actions):
             self._up = {0}
-            actions = [one for one in actions if not isinstance(one, Reconnect)]
+            actions = [action for action in actions if not isinstance(action, Reconnect)]
             if self.state.name == "PENDING":
                 self._send(actions)
         return actions
@@ -156,7 +156,7 @@ def test_a_worker_that_sends_ready_once(monkeypatch):
         if getattr(once, "seen", None) is None:
             once.seen = set()
         if id(self) in once.seen:
-            actions[:] = [one for one in actions if not isinstance(one, Emit)]
+            actions[:] = [action for action in actions if not isinstance(action, Emit)]
         once.seen.add(id(self))
 
     monkeypatch.setattr(ForeignWorkerMachine, "_connected", once)

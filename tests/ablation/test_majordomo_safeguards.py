@@ -82,8 +82,8 @@ def test_a_broker_that_does_not_answer_unknown_workers(quiet, monkeypatch):
     world.run(3.0)
     world.restart_gateway(0.1)
     world.run(2.5)
-    found = sum(world.broker.statistics().workers.values())
-    assert found == (0 if quiet else 2)  # they come after their own patience alone
+    workers = sum(world.broker.statistics().workers.values())
+    assert workers == (0 if quiet else 2)  # they come after their own patience alone
 
 
 def test_a_broker_without_the_bound_of_unanswered_heartbeats(monkeypatch):

@@ -193,11 +193,11 @@ def test_worlds_notice_two_active_managers_that_do_not_end(monkeypatch: Patch) -
 def test_worlds_notice_a_manager_on_standby_that_grants(monkeypatch: Patch) -> None:
     # Applications submit to the manager on standby, and the manager does not refuse.
     monkeypatch.setattr(SimulatedPair, "choose", lambda _, name: name)
-    made = ManagerMachine.__attrs_post_init__
+    post_init = ManagerMachine.__attrs_post_init__
 
     def serve(self: ManagerMachine) -> None:
         self.standby = False
-        made(self)
+        post_init(self)
 
     monkeypatch.setattr(ManagerMachine, "__attrs_post_init__", serve)
     assert drawn() == "standby is kept"

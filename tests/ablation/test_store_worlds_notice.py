@@ -63,12 +63,12 @@ def broken(seed: int, switch: Switch, faults: StoreFaults | None = None) -> str:
 def test_worlds_notice_that_a_safeguard_is_off(
     switch: Switch, promises: set[str], seeds: tuple[int, ...]
 ) -> None:
-    found = {}
+    violations = {}
     for seed in seeds:
-        found[seed] = broken(seed, switch)
-        if found[seed] in promises:
+        violations[seed] = broken(seed, switch)
+        if violations[seed] in promises:
             return
-    pytest.fail(f"none of {sorted(promises)} is broken: {found}")
+    pytest.fail(f"none of {sorted(promises)} is broken: {violations}")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_worlds_notice_that_a_safeguard_is_off(
 def test_worlds_of_restarts_notice_that_a_safeguard_is_off(
     switch: Switch, promises: set[str], seeds: tuple[int, ...]
 ) -> None:
-    found = {}
+    violations = {}
     for seed in seeds:
-        found[seed] = broken(seed, switch, RESTARTS)
-        if found[seed] in promises:
+        violations[seed] = broken(seed, switch, RESTARTS)
+        if violations[seed] in promises:
             return
-    pytest.fail(f"none of {sorted(promises)} is broken: {found}")
+    pytest.fail(f"none of {sorted(promises)} is broken: {violations}")
 
 
 def test_the_test_of_its_rule_notices_that_old_renewals_count(

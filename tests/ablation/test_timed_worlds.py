@@ -1,6 +1,6 @@
 """Safeguards around times and further attempts: without each, some timed world breaks.
 
-See :mod:`tests.ablation.test_worlds`. Run limits are no part of an invariant: the conformance kit
+See :mod:`tests.ablation.test_worlds`. No invariant covers run limits: the conformance kit
 and the tests of rules notice that they are not kept.
 """
 
@@ -49,9 +49,9 @@ def test_with_every_safeguard_on_nothing_is_noticed(seed: int) -> None:
 def test_timed_worlds_notice_that_a_safeguard_is_off(
     switch: Switch, invariants: set[str], seeds: tuple[int, ...]
 ) -> None:
-    found = {}
+    violations = {}
     for seed in seeds:
-        found[seed] = broken(seed, switch)
-        if found[seed] in invariants:
+        violations[seed] = broken(seed, switch)
+        if violations[seed] in invariants:
             return
-    pytest.fail(f"none of {sorted(invariants)} is broken: {found}")
+    pytest.fail(f"none of {sorted(invariants)} is broken: {violations}")

@@ -111,12 +111,12 @@ def test_with_every_safeguard_on_nothing_is_noticed(seed):
     ("switch", "invariants", "seeds"), WORLDS, ids=[name(row[0]) for row in WORLDS]
 )
 def test_worlds_notice_that_a_safeguard_is_off(switch, invariants, seeds):
-    found = {}
+    violations = {}
     for seed in seeds:
-        found[seed] = broken(seed, switch)
-        if found[seed] in invariants:
+        violations[seed] = broken(seed, switch)
+        if violations[seed] in invariants:
             return
-    pytest.fail(f"none of {sorted(invariants)} is broken: {found}")
+    pytest.fail(f"none of {sorted(invariants)} is broken: {violations}")
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ def test_worlds_notice_that_a_safeguard_is_off(switch, invariants, seeds):
 )
 def test_worlds_need_one_of_several_safeguards(switches, invariants, seeds):
     """Worlds end well without one of the safeguards, and break without all of them."""
-    found = {}
+    violations = {}
     for seed in seeds:
-        found[seed] = [broken(seed, *switches)]
-        if found[seed][0] in invariants:
-            found[seed] += [broken(seed, switch) for switch in switches]
-            if not any(found[seed][1:]):
+        violations[seed] = [broken(seed, *switches)]
+        if violations[seed][0] in invariants:
+            violations[seed] += [broken(seed, switch) for switch in switches]
+            if not any(violations[seed][1:]):
                 return
-    pytest.fail(f"no world needs just one of them: {found}")
+    pytest.fail(f"no world needs just one of them: {violations}")

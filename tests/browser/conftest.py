@@ -81,9 +81,9 @@ class Browser:
         text = text.replace("script-src 'sha256-", f"script-src 'sha256-{digest}' 'sha256-", 1)
         before, body, after = text.rpartition("</body>")
         copy.write_text(before + script + body + after if body else text + script, encoding="utf-8")
-        found = _ANSWER.search(self.dom(copy))
-        assert found, f"the page let no script run: {expression}"
-        answer = json.loads(html.unescape(found[1]))
+        match = _ANSWER.search(self.dom(copy))
+        assert match, f"the page let no script run: {expression}"
+        answer = json.loads(html.unescape(match[1]))
         assert "error" not in answer, answer
         return answer.get("value")
 
@@ -105,14 +105,14 @@ class Browser:
             start_new_session=True,  # the browser's child processes end with it
         )
         try:
-            seen, said = process.communicate(timeout=WAIT)
+            seen, errors = process.communicate(timeout=WAIT)
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
             process.wait()
-        assert process.returncode == 0, said.decode(errors="replace")[-2000:]
+        assert process.returncode == 0, errors.decode(errors="replace")[-2000:]
         return seen.decode()
 
 

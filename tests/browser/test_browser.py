@@ -21,11 +21,11 @@ PAGE = """<!doctype html><html><head><title>A page</title></head><body style="ba
 @pytest.fixture
 def elsewhere() -> Iterator[tuple[str, list[str]]]:
     """Yield the address of a server and the list of requests that it received."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
             self.send_error(404)
 
         def log_message(self, *words: object) -> None:
@@ -34,7 +34,7 @@ def elsewhere() -> Iterator[tuple[str, list[str]]]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
         server.shutdown()
         thread.join()
 
@@ -42,7 +42,7 @@ def elsewhere() -> Iterator[tuple[str, list[str]]]:
 def test_a_page_is_rendered_and_its_scripts_run(
     browser: Browser, tmp_path: Path, elsewhere: tuple[str, list[str]]
 ) -> None:
-    address, asked = elsewhere
+    address, requests = elsewhere
     page = tmp_path / "page.html"
     page.write_text(PAGE.format(elsewhere=address))
 
@@ -50,7 +50,7 @@ def test_a_page_is_rendered_and_its_scripts_run(
     assert browser.ask(page, "[document.title, document.images.length]") == ["A page", 1]
     png = browser.picture(page, tmp_path / "page.png", 320, 200)
     assert png.read_bytes().startswith(b"\x89PNG")
-    assert asked == []
+    assert requests == []
 
 
 def test_a_failing_question_to_a_page_raises_its_javascript_error(

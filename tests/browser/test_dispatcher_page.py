@@ -88,9 +88,9 @@ def attack(browser: Browser, folder: Path) -> tuple[list[str], int, list[dict[st
             script = PAGE.replace("PORT", str(server.port))
             page = script.replace("JOB", created.document["_id"]).encode()
             text = await asyncio.to_thread(browser.dom_of, f"{other.url}/")
-            found = re.search(r'data-seen="([^"]*)"', text)
-            assert found, text[:2000]
-            return json.loads(html.unescape(found[1])), arrived, await _jobs(dispatcher)
+            match = re.search(r'data-seen="([^"]*)"', text)
+            assert match, text[:2000]
+            return json.loads(html.unescape(match[1])), arrived, await _jobs(dispatcher)
 
     return asyncio.run(run())
 
@@ -107,8 +107,8 @@ async def _worker(scope: Any, receive: Any, send: Any) -> None:
 
 async def _jobs(dispatcher: Dispatcher) -> list[dict[str, Any]]:
     jobs, _ = await dispatcher.read(lambda store: list_jobs(store, None, None, 0, 100))
-    found: list[dict[str, Any]] = jobs
-    return found
+    listed: list[dict[str, Any]] = jobs
+    return listed
 
 
 @pytest.mark.rule("DSP-6.11", "DSP-6.12")

@@ -38,14 +38,14 @@ SEEN = """(() => {
 
 
 @pytest.fixture
-def made(tmp_path):
+def report_page(tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page(example_report()), encoding="utf-8")
     return path
 
 
-def test_a_browser_shows_all_of_it(browser, made):
-    seen = browser.ask(made, SEEN)
+def test_a_browser_shows_all_of_it(browser, report_page):
+    seen = browser.ask(report_page, SEEN)
 
     assert seen["title"] == "wmp report"  # not the title that the hostile node name tries to set
     assert EVIL in seen["words"]
@@ -80,12 +80,12 @@ NARROW = """(() => {
 })()"""
 
 
-def test_it_fits_its_window(browser, made):
-    assert browser.ask(made, "document.documentElement.scrollWidth - innerWidth") <= 0
+def test_it_fits_its_window(browser, report_page):
+    assert browser.ask(report_page, "document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_a_narrow_window_scrolls_its_sections_and_breaks_no_number(browser, made):
-    seen = browser.ask(made, NARROW)
+def test_a_narrow_window_scrolls_its_sections_and_breaks_no_number(browser, report_page):
+    seen = browser.ask(report_page, NARROW)
 
     assert seen["timeline"] >= 700
     assert seen["broken"] == []
@@ -106,18 +106,18 @@ OVERLAPS = """(() => {
 
 
 @pytest.mark.parametrize("width", [320, 1100])
-def test_no_label_of_an_axis_meets_a_legend(browser, made, width):
+def test_no_label_of_an_axis_meets_a_legend(browser, report_page, width):
     narrow = f"<style>body {{ width: {width}px }}</style></head>"
-    made.write_text(made.read_text(encoding="utf-8").replace("</head>", narrow, 1))
+    report_page.write_text(report_page.read_text(encoding="utf-8").replace("</head>", narrow, 1))
 
-    seen = browser.ask(made, OVERLAPS)
+    seen = browser.ask(report_page, OVERLAPS)
 
     assert len(seen) == 6
-    assert [one for one in seen if one[1:] != [True, width == 320, False]] == []
+    assert [box for box in seen if box[1:] != [True, width == 320, False]] == []
 
 
-def test_it_is_not_an_empty_sheet(browser, made, tmp_path):
-    picture = browser.picture(made, tmp_path / "report.png")
+def test_it_is_not_an_empty_sheet(browser, report_page, tmp_path):
+    picture = browser.picture(report_page, tmp_path / "report.png")
 
     # A picture of one colour has a few kilobytes.
     assert picture.stat().st_size > 40_000

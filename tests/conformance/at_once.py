@@ -28,10 +28,12 @@ def played(request: pytest.FixtureRequest, play: Play, *names: str) -> Iterator[
         and item.module is request.module
         and hasattr(item, "callspec")
     ]
-    asked = [tuple(one[name] for name in names) for one in params if set(one) == set(names)]
+    wanted = [
+        tuple(values[name] for name in names) for values in params if set(values) == set(names)
+    ]
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        begun = {one: threads.submit(play, *one) for one in dict.fromkeys(asked)}
+        begun = {values: threads.submit(play, *values) for values in dict.fromkeys(wanted)}
         try:
-            yield lambda *one: begun[one].result()
+            yield lambda *values: begun[values].result()
         finally:
             threads.shutdown(cancel_futures=True)

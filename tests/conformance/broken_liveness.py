@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import manager_side, worker_side
-from tests.conformance.broken_peers import Bend, Link, bent, changed, columned, made, switched
+from tests.conformance.broken_peers import Bend, Link, bent, built, changed, columned, switched
 from tests.conformance.broken_workers import worker
 from wmp.message import Command as C
 from wmp.message import ErrorCode, Field, Message
@@ -16,7 +16,7 @@ from wmp.message import ErrorCode, Field, Message
 W = "worker"
 
 
-made(W, "WMP-9.1", "pings every four units", lambda terms: worker(terms, ping=4.0))
+built(W, "WMP-9.1", "pings every four units", lambda terms: worker(terms, ping=4.0))
 
 
 @bent(W, "WMP-9.1")
@@ -121,5 +121,5 @@ class WaitsForManagersThatAreElsewhere(Bend):
         return None if message.fields.get(Field.CODE) == ErrorCode.MISROUTED else message
 
 
-made(W, "WMP-9.15", "heeds a tiny max_silence", lambda terms: worker(terms, min_silence=0.03))
+built(W, "WMP-9.15", "heeds a tiny max_silence", lambda terms: worker(terms, min_silence=0.03))
 switched(W, "WMP-9.14", worker_side.expiry, "never gives a manager up")

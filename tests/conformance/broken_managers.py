@@ -13,7 +13,7 @@ from tests.conformance.broken_common import (
     AcknowledgesNothing,
     AcknowledgesOneTooFew,
 )
-from tests.conformance.broken_peers import Bend, Link, bent, changed, columned, made, switched
+from tests.conformance.broken_peers import Bend, Link, bent, built, changed, columned, switched
 from wmp import balance
 from wmp.conformance.testees.library_testees import LibraryManager
 from wmp.conformance.wire.wire import JobEnd, SubmittedJob
@@ -145,7 +145,7 @@ class ForgetsJobsThatWaitedBefore(Bend):
         return None if message.command is C.WAKE else message
 
 
-made(
+built(
     M,
     "WMP-3.7",
     "wakes by name",
@@ -220,7 +220,7 @@ class NamesTheWorkerAsOwner(Bend):
         return message
 
 
-made(
+built(
     M,
     "WMP-5.3",
     "answers a held GIVE too late",
@@ -297,8 +297,8 @@ class EndsAJobAtItsFirstDone(Bend):
         return message
 
     def ends(self, ends: list[JobEnd]) -> list[JobEnd]:
-        told, self.told = self.told, []
-        return [*ends, *told]
+        outputs, self.told = self.told, []
+        return [*ends, *outputs]
 
 
 switched(M, "WMP-6.4", manager_side.lost_leases, "does not queue a lost lease again")
@@ -317,7 +317,7 @@ class _CountsRefusals(Bend):
         columns = message.columns
         if message.command is C.DONE and columns is not None:
             outcomes = [
-                Outcome.LOST if one == self.outcome else one for one in columns.outcomes or ()
+                Outcome.LOST if end == self.outcome else end for end in columns.outcomes or ()
             ]
             return columned(message, outcomes=outcomes)
         return message
@@ -338,7 +338,7 @@ class TakesLostForRefused(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:
         columns = message.columns
         if message.command is C.DONE and columns is not None:
-            outcomes = [3 if one == Outcome.LOST else one for one in columns.outcomes or ()]
+            outcomes = [3 if end == Outcome.LOST else end for end in columns.outcomes or ()]
             return columned(message, outcomes=outcomes)
         return message
 
@@ -359,9 +359,7 @@ class TellsNoDeadline(Bend):
 class TellsADeadlineInSeconds(Bend):
     def says(self, link: Link, message: Message) -> Message:
         if message.command is C.TAKE and message.columns is not None and message.columns.left_ms:
-            return columned(
-                message, left_ms=[(one or 0) // 1000 for one in message.columns.left_ms]
-            )
+            return columned(message, left_ms=[(ms or 0) // 1000 for ms in message.columns.left_ms])
         return message
 
 
@@ -402,7 +400,7 @@ class TakesAnOverrunForALostLease(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:
         if message.command is C.DONE and message.columns is not None:
             lost = {Outcome.OVERRUN: Outcome.LOST}
-            outcomes = [lost.get(Outcome(one), one) for one in message.columns.outcomes or ()]
+            outcomes = [lost.get(Outcome(end), end) for end in message.columns.outcomes or ()]
             return columned(message, outcomes=outcomes)
         return message
 

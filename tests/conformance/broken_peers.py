@@ -150,12 +150,14 @@ class Bent:
                 out.append((link, None, None))
                 continue
             message = self._read(frames)
-            said = self.bend.says(link, message)
-            if said is None:
+            bent = self.bend.says(link, message)
+            if bent is None:
                 continue
-            for one in [said] if isinstance(said, Message) else said:
-                made = frames if one is message else codec.encode(one)
-                out.append((self.bend.goes(link, one), one, self.bend.writes(made)))
+            for bent_message in [bent] if isinstance(bent, Message) else bent:
+                encoded = frames if bent_message is message else codec.encode(bent_message)
+                out.append(
+                    (self.bend.goes(link, bent_message), bent_message, self.bend.writes(encoded))
+                )
         return [(link, frames) for link, _, frames in self.bend.orders(out)]
 
 
@@ -194,7 +196,7 @@ def switched(testee: str, rule: str, switch: Callable[[Patch], None], name: str 
     BROKEN_PEERS.append(BentPeer(name or f"without {switch.__name__}", rule, testee, switch=switch))
 
 
-def made(testee: str, rule: str, name: str, make: Callable[[Terms], Any]) -> None:
+def built(testee: str, rule: str, name: str, make: Callable[[Terms], Any]) -> None:
     """Put a machine with forbidden settings among the broken peers."""
     BROKEN_PEERS.append(BentPeer(name, rule, testee, make=make))
 

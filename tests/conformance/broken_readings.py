@@ -75,7 +75,9 @@ class ReadsChecksumsModulo(Bend):
         columns = message.columns
         if columns is None or columns.checksums is None:
             return message
-        sums = [None if one is None else one & 0xFFFFFFFF for one in columns.checksums]
+        sums = [
+            None if checksum is None else checksum & 0xFFFFFFFF for checksum in columns.checksums
+        ]
         return columned(message, checksums=sums)
 
 
@@ -256,10 +258,10 @@ def counts_repeats_of_each_message(patch: Patch) -> None:
 
     def keep_count(self: Stream, number: int) -> bool:
         before = self.fruitless
-        found = acknowledge(self, number)
+        acknowledged = acknowledge(self, number)
         if self.kept:
             self.fruitless = before
-        return found
+        return acknowledged
 
     patch.setattr(Stream, "acknowledge", keep_count)
 

@@ -345,7 +345,9 @@ class FailsJobsOfUnknownRoles(Bend):
     def says(self, link: Link, message: Message) -> Message:
         columns = message.columns
         if message.command is C.DONE and columns is not None:
-            outcomes = [1 if one == Outcome.REFUSED else one for one in columns.outcomes or ()]
+            outcomes = [
+                1 if outcome == Outcome.REFUSED else outcome for outcome in columns.outcomes or ()
+            ]
             return columned(message, outcomes=outcomes)
         return message
 
@@ -495,7 +497,9 @@ class CallsADeathAnError(Bend):
     def says(self, link: Link, message: Message) -> Message:
         columns = message.columns
         if message.command is C.DONE and columns is not None:
-            outcomes = [1 if one == Outcome.LOST else one for one in columns.outcomes or ()]
+            outcomes = [
+                1 if outcome == Outcome.LOST else outcome for outcome in columns.outcomes or ()
+            ]
             return columned(message, outcomes=outcomes)
         return message
 

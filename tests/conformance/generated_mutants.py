@@ -28,7 +28,7 @@ def _without(command: Command, key: int) -> type[Bend]:
         def says(self, link: Link, message: Message) -> Message:
             if message.command is not command or key not in message.fields:
                 return message
-            fields = {one: value for one, value in message.fields.items() if one != key}
+            fields = {field: value for field, value in message.fields.items() if field != key}
             return evolve(message, fields=fields)
 
     return define(eq=False, slots=False)(LeavesAFieldOut)

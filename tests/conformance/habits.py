@@ -95,8 +95,12 @@ class ReportsBeforeItAnswers(Bend):
     """Sends DONE after READY and GIVE of the same step."""
 
     def orders(self, sends: list[Sent]) -> list[Sent]:
-        done = [one for one in sends if one[1] is not None and one[1].command in NUMBERED]
-        return [one for one in sends if one not in done] + done
+        done = [
+            sent_message
+            for sent_message in sends
+            if sent_message[1] is not None and sent_message[1].command in NUMBERED
+        ]
+        return [sent_message for sent_message in sends if sent_message not in done] + done
 
 
 def _with_window(jobs: int) -> BentPeer:

@@ -38,10 +38,10 @@ def result_of(bend: type[Bend], id: str = "manager/plain-handshake") -> CaseResu
 def test_the_listing_marks_the_message_that_breaks_the_rule() -> None:
     result = result_of(WakesForNinety)
     texts = [line.text for line in result.lines]
-    place = texts.index("the message above breaks WMP-3.4")
+    index = texts.index("the message above breaks WMP-3.4")
 
-    assert texts[place - 1].startswith("WAKE ")
-    assert "count=90" in texts[place - 1]
+    assert texts[index - 1].startswith("WAKE ")
+    assert "count=90" in texts[index - 1]
     assert result.breaks == ("WMP-3.4",), "the case shows nothing about its own rule"
 
 
@@ -63,10 +63,10 @@ def test_a_message_that_a_script_took_is_the_accused_one() -> None:
     case = Case("manager/strict", "manager", ("WMP-9.2",), script)
     result = play(case, VirtualWire(GOOD["manager"](terms_of(case))))
     texts = [line.text for line in result.lines]
-    place = texts.index("the message above breaks WMP-9.2")
+    index = texts.index("the message above breaks WMP-9.2")
 
-    assert texts[place - 1].startswith("PONG")
-    assert texts[place + 1].startswith("PING"), "a later message is not accused"
+    assert texts[index - 1].startswith("PONG")
+    assert texts[index + 1].startswith("PING"), "a later message is not accused"
 
 
 def test_a_wait_between_message_and_verdict_leaves_no_message_to_accuse() -> None:
@@ -87,7 +87,7 @@ def test_an_excerpt_keeps_the_accused_message(maximum: int, shown: list[str]) ->
     texts = {"a": "WAKE", "b": "the message above breaks WMP-3.4", "c": "PING", "d": "PONG"}
     lines = [ReportedLine(0.0, "w", "<", text) for text in texts.values()]
 
-    assert [line.text for line in excerpt(lines, maximum)] == [texts[one] for one in shown]
+    assert [line.text for line in excerpt(lines, maximum)] == [texts[index] for index in shown]
 
 
 def test_a_drawn_failure_breaks_one_rule() -> None:

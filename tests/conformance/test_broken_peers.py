@@ -51,12 +51,12 @@ def accused(peer: BentPeer, cases: Sequence[Case]) -> dict[str, str]:
         good = (peer.make or GOOD[peer.testee])(terms)
         return Bent(good, peer.bend(terms=terms), device=peer.testee == "device")
 
-    found: dict[str, str] = {}
+    accused_rules: dict[str, str] = {}
     for result in run_all(make, cases):
         if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT):
             (rule,) = result.breaks
-            found.setdefault(rule, f"{result.case.id}: {result.text}")
-    return found
+            accused_rules.setdefault(rule, f"{result.case.id}: {result.text}")
+    return accused_rules
 
 
 def broken(peer: BentPeer) -> set[str]:
@@ -71,10 +71,10 @@ def test_a_broken_peer_is_accused_of_its_rule(
 ) -> None:
     if peer.switch is not None:
         peer.switch(monkeypatch)
-    found = accused(peer, cases_for(peer.testee, rules=[peer.rule]))
+    accusations = accused(peer, cases_for(peer.testee, rules=[peer.rule]))
 
-    assert peer.rule in found, found
-    assert set(found) <= broken(peer), found
+    assert peer.rule in accusations, accusations
+    assert set(accusations) <= broken(peer), accusations
 
 
 @pytest.mark.deep
@@ -84,10 +84,10 @@ def test_a_broken_peer_is_accused_of_no_rule_that_it_keeps(
 ) -> None:
     if peer.switch is not None:
         peer.switch(monkeypatch)
-    found = accused(peer, cases_for(peer.testee, peer.profiles))
+    accusations = accused(peer, cases_for(peer.testee, peer.profiles))
 
-    assert peer.rule in found
-    assert set(found) <= broken(peer), found
+    assert peer.rule in accusations
+    assert set(accusations) <= broken(peer), accusations
 
 
 def test_the_list_of_further_rules_names_broken_peers() -> None:

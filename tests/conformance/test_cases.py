@@ -70,7 +70,7 @@ def test_a_whole_kind_is_checked_at_once() -> None:
 class Twice(LibraryManager):
     """Reports the end of its third job twice, which few scripts notice."""
 
-    told = 0
+    count = 0
 
     def ends(self) -> list[JobEnd]:
         ends = LibraryManager.ends(self)
@@ -79,7 +79,7 @@ class Twice(LibraryManager):
 
 
 def test_a_fault_beyond_the_scripts_is_found_by_drawing_and_shortened() -> None:
-    found = draw(
+    drawn = draw(
         "manager",
         lambda case: VirtualWire(Twice.of(terms_of(case))),
         examples=100,
@@ -87,10 +87,10 @@ def test_a_fault_beyond_the_scripts_is_found_by_drawing_and_shortened() -> None:
         number=3,
     )
 
-    assert (found.verdict, found.rule) == (Verdict.FAILED, "WMP-6.3")
-    assert len(found.script) <= 4, "three jobs are enough to see it"
-    again = play_moves("manager", found.script, lambda case: VirtualWire(Twice.of(terms_of(case))))
-    assert (again.rule, again.text) == (found.rule, found.text)
+    assert (drawn.verdict, drawn.rule) == (Verdict.FAILED, "WMP-6.3")
+    assert len(drawn.script) <= 4, "three jobs are enough to see it"
+    again = play_moves("manager", drawn.script, lambda case: VirtualWire(Twice.of(terms_of(case))))
+    assert (again.rule, again.text) == (drawn.rule, drawn.text)
 
 
 @pytest.mark.parametrize("testee", TESTEES)
@@ -122,9 +122,13 @@ def test_every_rule_has_a_case_of_its_profile(testee: str) -> None:
     cases = {(rule, case.profile) for case in cases_for(testee) for rule in case.rules}
     profiles = {r.id: r.profile for r in RULES.values() if r.binds(testee)}
     if testee == "device":  # a device has no core: these rules have the profile `device`
-        profiles = {id: one if one == "dial-in" else "device" for id, one in profiles.items()}
+        profiles = {
+            id: profile if profile == "dial-in" else "device" for id, profile in profiles.items()
+        }
     bare = [
-        one for one in profiles.items() if one not in cases and (testee, one[0]) not in UNTESTABLE
+        profile
+        for profile in profiles.items()
+        if profile not in cases and (testee, profile[0]) not in UNTESTABLE
     ]
 
     assert bare == []
@@ -169,9 +173,9 @@ def test_a_failure_is_a_conversation_that_can_be_read() -> None:
 
 def test_cases_of_missing_profiles_are_not_selected() -> None:
     profiles = ("core",)
-    asked = {case.profile for case in cases_for("worker", profiles)}
+    profiles_asked = {case.profile for case in cases_for("worker", profiles)}
 
-    assert asked == {"core"}
+    assert profiles_asked == {"core"}
     check_worker(lambda terms: LibraryWorker.of(terms), profiles)
 
 
@@ -196,9 +200,9 @@ def test_the_core_asks_for_no_error(testee: str) -> None:
 @pytest.mark.parametrize("bend", [ActsOnWhatIsForOthers, ActsOnAnyVersion, StopsAtNoise])
 def test_the_core_profile_finds_harmful_faults(testee: str, bend: type[Bend]) -> None:
     core = cases_for(testee, ["core"], ["WMP-10.1"])
-    found = [result.verdict for result in run_all(bent(testee, bend), core)]
+    verdicts = [result.verdict for result in run_all(bent(testee, bend), core)]
 
-    assert Verdict.FAILED in found
+    assert Verdict.FAILED in verdicts
 
 
 @pytest.mark.parametrize("testee", ["manager", "worker"])
@@ -258,11 +262,11 @@ _SUPERSEDED = {
 def test_cases_that_expect_an_error_belong_to_secure(testee: str) -> None:
     """specs/testee.md, "Profiles": a peer without `secure` need not send other ERRORs."""
     expects = re.compile(r"expect\(Command\.ERROR")
-    found = {
+    verdicts = {
         case.id: case.profile
         for case in cases_for(testee)
         if expects.search(inspect.getsource(case.script))
     }
 
-    assert found, "the cases no longer expect ERROR by this call"
-    assert {id for id, profile in found.items() if profile != "secure"} <= _SUPERSEDED
+    assert verdicts, "the cases no longer expect ERROR by this call"
+    assert {id for id, profile in verdicts.items() if profile != "secure"} <= _SUPERSEDED

@@ -30,23 +30,23 @@ def wire(case: Case) -> VirtualWire:
 
 @pytest.mark.parametrize("seconds", [30.0, math.inf])
 def test_the_shortest_is_found(seconds: float) -> None:
-    found = draw("worker", wire, examples=200, number=3, shrinking=seconds)
+    drawn = draw("worker", wire, examples=200, number=3, shrinking=seconds)
 
-    assert (found.verdict, found.rule, found.seed) == (Verdict.FAILED, "WMP-10.1", 3)
-    assert [name for name, *_ in found.script] == ["cancel"]
+    assert (drawn.verdict, drawn.rule, drawn.seed) == (Verdict.FAILED, "WMP-10.1", 3)
+    assert [name for name, *_ in drawn.script] == ["cancel"]
 
 
 def test_without_time_it_stays_as_it_was_found() -> None:
-    found = draw("worker", wire, examples=200, number=3, shrinking=0.0)
+    drawn = draw("worker", wire, examples=200, number=3, shrinking=0.0)
 
-    assert found.verdict is Verdict.FAILED
-    assert len(found.script) > 1
+    assert drawn.verdict is Verdict.FAILED
+    assert len(drawn.script) > 1
 
 
 def test_a_failure_counts_only_if_it_repeats_at_a_slower_pace() -> None:
     def good(case: Case) -> VirtualWire:
         return VirtualWire(LibraryWorker.of(terms_of(case)))
 
-    found = draw("worker", wire, examples=20, number=3, sure=good)
+    drawn = draw("worker", wire, examples=20, number=3, sure=good)
 
-    assert found.verdict is Verdict.OK
+    assert drawn.verdict is Verdict.OK

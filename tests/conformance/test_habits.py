@@ -57,7 +57,9 @@ def test_a_worker_that_hands_every_job_back_is_accused(case: str) -> None:
         assert HANDS_BACK.make is not None
         return Bent(HANDS_BACK.make(terms), BeginsNothing(terms=terms))
 
-    (result,) = run_all(make, [one for one in cases_for("worker") if one.id == case])
+    (result,) = run_all(
+        make, [known_case for known_case in cases_for("worker") if known_case.id == case]
+    )
 
     assert result.verdict is Verdict.FAILED, result.text
 

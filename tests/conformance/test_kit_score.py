@@ -16,19 +16,19 @@ def test_the_kit_names_the_mutants_by_their_own_rules() -> None:
 
 
 def test_the_score_falls_when_a_check_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = "manager", "WMP-7.1"
-    mutants = [peer for peer in BROKEN_PEERS if (peer.testee, peer.rule) == place]
+    rule_key = "manager", "WMP-7.1"
+    mutants = [peer for peer in BROKEN_PEERS if (peer.testee, peer.rule) == rule_key]
     assert measure(mutants).score == 1.0
 
     monkeypatch.setattr(PlayedPeer, "_check_stream", lambda self, received: None)
 
-    assert measure(mutants).missed == {place: ["numbers everything one"]}
+    assert measure(mutants).missed == {rule_key: ["numbers everything one"]}
 
 
 def test_a_rule_without_a_mutant_and_a_missed_one_are_reported() -> None:
     rules = {(peer.testee, peer.rule): 1 for peer in BROKEN_PEERS}
     del rules["worker", "WMP-3.8"]
-    missed = {place: ["somebody"] for place in list(rules)[: int(len(rules) * (1 - BAR)) + 2]}
+    missed = {rule_key: ["somebody"] for rule_key in list(rules)[: int(len(rules) * (1 - BAR)) + 2]}
 
     whole, bad = KitScore(rules), KitScore(rules, missed)
 

@@ -77,9 +77,9 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
 @pytest.mark.usefixtures("play")  # the cases run at the same time as this test
 @pytest.mark.parametrize("kind", LIVE)
 def test_drawn_conversations_are_played_over_sockets_too(kind: str) -> None:
-    found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 1, maximum=12, number=5)
+    drawn = draw(kind, LIVE[kind].wire, examples=20 if FULL else 1, maximum=12, number=5)
 
-    assert found.verdict is Verdict.OK, Nonconforming(found)
+    assert drawn.verdict is Verdict.OK, Nonconforming(drawn)
 
 
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.id)
@@ -158,10 +158,10 @@ LATE = LiveTestee(
 
 def test_a_manager_may_read_its_stdin_before_its_socket() -> None:
     """The kit writes a line when the manager has read the messages that the kit sent before."""
-    (one,) = [
+    (peer,) = [
         case for case in cases_for("manager") if case.id == "manager/resources-of-the-newest-ready"
     ]
 
-    result = LATE.play(one)
+    result = LATE.play(peer)
 
     assert result.verdict is Verdict.OK, f"{result.rule}: {result.text}"

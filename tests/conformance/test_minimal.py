@@ -90,11 +90,11 @@ def play(
 def test_drawn_conversations_find_no_fault_in_a_minimal_peer(name: str, tmp_path: Path) -> None:
     peer = live(name, tmp_path)
     examples = 20 if FULL else 1
-    found = draw(
+    drawn = draw(
         peer.testee, peer.wire, examples=examples, maximum=12, number=5, sure=peer.slower.wire
     )
 
-    assert found.verdict is Verdict.OK, Nonconforming(found)
+    assert drawn.verdict is Verdict.OK, Nonconforming(drawn)
 
 
 @pytest.mark.parametrize(("name", "case"), CHOSEN)

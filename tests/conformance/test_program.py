@@ -181,7 +181,7 @@ def test_cases_of_missing_profiles_are_unimplemented(tmp_path: Path) -> None:
 
 
 def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
-    deaf = next(one for one in BROKEN_PEERS if (one.testee, one.rule) == ("worker", "WMP-4.9"))
+    deaf = next(peer for peer in BROKEN_PEERS if (peer.testee, peer.rule) == ("worker", "WMP-4.9"))
     makes = {
         "good": LibraryWorker.of,
         "deaf": lambda terms: Bent(LibraryWorker.of(terms), deaf.bend(terms=terms)),
@@ -255,10 +255,10 @@ def test_wrong_usage_is_reported_in_one_line(
     argv = [word.replace("BAD", BAD) for word in shlex.split(words.format(bad="BAD"))]
 
     assert run_here(*argv) == 2
-    said = capsys.readouterr().err
-    assert re.search(text.format(), said), said
-    assert len(said.splitlines()) == 1, said
-    assert "Traceback" not in said
+    stderr = capsys.readouterr().err
+    assert re.search(text.format(), stderr), stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize(

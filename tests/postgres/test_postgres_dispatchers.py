@@ -19,9 +19,9 @@ from wmp.store.postgres.postgres_store import PostgresStore
 def _shared() -> dict[str, Any]:
     """Return the tests that use nothing but dispatchers and a clock."""
     return {
-        name: one
-        for name, one in vars(test_dispatcher_steps).items()
-        if name.startswith("test_") and "world" in inspect.signature(one).parameters
+        name: member
+        for name, member in vars(test_dispatcher_steps).items()
+        if name.startswith("test_") and "world" in inspect.signature(member).parameters
     }
 
 
@@ -37,8 +37,8 @@ def world(url: str) -> Iterator[test_dispatcher_steps.World]:
 
     world = test_dispatcher_steps.World(clock, opened)
     yield world
-    for one in world.opened:
-        one.close()
+    for store in world.opened:
+        store.close()
 
 
 @pytest.fixture

@@ -130,8 +130,8 @@ def run(client: Client, stored: set[int], done: set[int], enough: threading.Even
         answer = until_answered(client.store.apply, client.me, number + 1, added)
         stored.update(ids)
         if answer.repeated:
-            found = until_answered(client.store.list, where_held(client))
-            taken, attempts = [job.id for job in found], [job.attempt for job in found]
+            jobs = until_answered(client.store.list, where_held(client))
+            taken, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
         else:
             (reserved,) = answer.reserved
             taken, attempts = list(reserved.ids), list(reserved.attempts)

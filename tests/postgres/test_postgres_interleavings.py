@@ -84,8 +84,8 @@ def test_no_interleaving_makes_two_kept_jobs_of_one_key(new_url, unique):
     at = 0
     while True:
         url = new_url()
-        one, two = PostgresStore(url), PostgresStore(url)
-        mine, others = Client(one), Client(two)
+        first, two = PostgresStore(url), PostgresStore(url)
+        mine, others = Client(first), Client(two)
         mine.add(b"warm", keys=["other"], unique="kept")  # kinds and terms have their numbers
         answers: list[list[int]] = []
 
@@ -97,9 +97,9 @@ def test_no_interleaving_makes_two_kept_jobs_of_one_key(new_url, unique):
         def adds(mine: Client = mine, answers: list[list[int]] = answers) -> None:
             answers.append(mine.add(b"b", keys=["k"], unique="kept"))
 
-        reached = interleave(url, adds, one, at, ends)
-        jobs = [job.id for job in one.list(JobFilter(key="k"))]
-        one.close()
+        reached = interleave(url, adds, first, at, ends)
+        jobs = [job.id for job in first.list(JobFilter(key="k"))]
+        first.close()
         two.close()
         if not reached:
             break
@@ -114,18 +114,18 @@ def test_no_interleaving_of_two_ends_leaves_a_job_waiting(new_url):
     at = 0
     while True:
         url = new_url()
-        one, two = PostgresStore(url), PostgresStore(url)
-        mine, others = Client(one), Client(two)
+        first, two = PostgresStore(url), PostgresStore(url)
+        mine, others = Client(first), Client(two)
         parents = mine.add(b"a", b"b")
         mine.reserve()
         (id,) = mine.add(b"c", after=parents, splice=0)
 
-        def end(client: Client, place: int, parents: list[int] = parents) -> None:
-            client.change(StoredJobInput.SUCCEED, [parents[place]], [1], payloads=[b"r"])
+        def end(client: Client, index: int, parents: list[int] = parents) -> None:
+            client.change(StoredJobInput.SUCCEED, [parents[index]], [1], payloads=[b"r"])
 
-        reached = interleave(url, lambda c=mine: end(c, 0), one, at, lambda c=others: end(c, 1))
+        reached = interleave(url, lambda c=mine: end(c, 0), first, at, lambda c=others: end(c, 1))
         job = mine.job(id)
-        one.close()
+        first.close()
         two.close()
         if not reached:
             break
@@ -139,8 +139,8 @@ def test_no_interleaving_of_an_add_and_an_end_leaves_a_job_waiting(new_url):
     at = 0
     while True:
         url = new_url()
-        one, two = PostgresStore(url), PostgresStore(url)
-        mine, others = Client(one), Client(two)
+        first, two = PostgresStore(url), PostgresStore(url)
+        mine, others = Client(first), Client(two)
         parents = others.add(b"a")
         others.reserve()
         ids: list[int] = []
@@ -151,9 +151,9 @@ def test_no_interleaving_of_an_add_and_an_end_leaves_a_job_waiting(new_url):
         def end(others: Client = others, parents: list[int] = parents) -> None:
             others.change(StoredJobInput.SUCCEED, parents, [1], payloads=[b"r"])
 
-        reached = interleave(url, add, one, at, end)
+        reached = interleave(url, add, first, at, end)
         job = mine.job(ids[0])
-        one.close()
+        first.close()
         two.close()
         if not reached:
             break

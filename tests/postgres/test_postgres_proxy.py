@@ -51,9 +51,9 @@ def test_the_round_trips_of_a_lone_job(store, proxy):
             store.wait(reader, 0.01)
 
     def reserve() -> JobChanges:
-        found = client.reserve()
+        jobs = client.reserve()
         notify()
-        return client.changed(Input.SUCCEED, found.ids, found.attempts, payloads=[b"r"])
+        return client.changed(Input.SUCCEED, jobs.ids, jobs.attempts, payloads=[b"r"])
 
     reader, writer = os.pipe()
     # The first jobs make the rows of their kind and terms, and the server prepares statements.

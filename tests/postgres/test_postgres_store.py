@@ -65,7 +65,7 @@ def at_once(count: int, work: Callable[[int], None]) -> None:
 def test_no_job_is_reserved_twice_and_none_is_left_by_several_instances_at_once(url):
     client = Client(make_store(url))
     ids = client.add(*[b"x"] * 400)
-    found: list[list[int]] = [[], [], [], []]
+    numbers: list[list[int]] = [[], [], [], []]
 
     def reserve(number: int) -> None:
         mine = Client(PostgresStore(url))
@@ -73,11 +73,11 @@ def test_no_job_is_reserved_twice_and_none_is_left_by_several_instances_at_once(
             reserved = mine.reserve(7)
             if not reserved.ids and not reserved.more and reserved.next_due is None:
                 break
-            found[number] += reserved.ids
+            numbers[number] += reserved.ids
         mine.store.close()
 
     at_once(4, reserve)
-    assert sorted(id for each in found for id in each) == ids
+    assert sorted(id for each in numbers for id in each) == ids
     client.store.close()
 
 
@@ -85,17 +85,17 @@ def test_no_job_is_reserved_twice_and_none_is_left_by_several_instances_at_once(
 def test_adds_of_one_key_at_once_are_one_job(url):
     stores = [PostgresStore(url) for _ in range(4)]
     clients = [Client(store) for store in stores]
-    found: list[list[int]] = [[], [], [], []]
+    numbers: list[list[int]] = [[], [], [], []]
     keys = [f"key {number}" for number in range(50)]
 
     def add(number: int) -> None:
         order = keys if number % 2 else keys[::-1]
         for _ in range(3):
             ids = clients[number].add(*[b"x"] * 50, keys=order)
-            found[number] += ids if number % 2 else ids[::-1]
+            numbers[number] += ids if number % 2 else ids[::-1]
 
     at_once(4, add)
-    assert all(each == found[0] for each in found)
+    assert all(each == numbers[0] for each in numbers)
     assert len(stores[0].list()) == 50
     for store in stores:
         store.close()
@@ -108,8 +108,8 @@ def test_transactions_that_decide_from_what_they_read_run_one_after_the_other(ur
         me = store.begin(b"d%d" % number, "d")
 
         def work(transaction) -> None:
-            found = transaction.record("counter", 1)
-            value = 0 if found is None else found.body["value"]
+            record = transaction.record("counter", 1)
+            value = 0 if record is None else record.body["value"]
             transaction.put("counter", StoreRecord(1, True, {"value": value + 1}))
 
         for _ in range(20):
@@ -119,10 +119,12 @@ def test_transactions_that_decide_from_what_they_read_run_one_after_the_other(ur
     at_once(3, count)
     store = PostgresStore(url)
     me = store.begin(b"r", "r")
-    assert store.transact(me, lambda one: one.record("counter", 1)).body == {"value": 60}
-    assert [one.id for one in store.transact(me, lambda one: one.records("counter"))] == [1]
-    store.transact(me, lambda one: one.remove("counter", 1))
-    assert store.transact(me, lambda one: one.record("counter", 1)) is None
+    assert store.transact(me, lambda counters: counters.record("counter", 1)).body == {"value": 60}
+    assert [
+        counters.id for counters in store.transact(me, lambda counters: counters.records("counter"))
+    ] == [1]
+    store.transact(me, lambda counters: counters.remove("counter", 1))
+    assert store.transact(me, lambda counters: counters.record("counter", 1)) is None
     store.close()
 
 
@@ -132,11 +134,11 @@ def test_transactions_that_decide_from_what_they_read_run_one_after_the_other(ur
 @pytest.mark.rule("STORE-13.9")
 @pytest.mark.parametrize("how", ["end", "silent"])
 def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, clock, how):
-    one, two = Client(store), Client(store)
+    first, two = Client(store), Client(store)
     ids = two.add(b"a", b"b")
-    assert one.reserve().ids == ids
+    assert first.reserve().ids == ids
     if how == "end":
-        store.end(one.me)
+        store.end(first.me)
     else:
         clock.move(15.1)
         two.sweep()
@@ -148,7 +150,7 @@ def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, clock, how):
     reserved = two.reserve()
     assert (reserved.ids, reserved.attempts, reserved.lost) == (ids, [2, 2], [0, 0])
     with pytest.raises(InstanceEnded, match="begin a new one"):
-        one.apply()
+        first.apply()
 
 
 @pytest.mark.rule("STORE-13.5")
@@ -182,7 +184,7 @@ def test_a_full_store_takes_no_jobs_until_others_are_purged(url, clock):
     clock.move(90_000)
     other = Client(store)
     other.sweep()
-    assert [one.number for one in store.instances()] == [other.me.number]
+    assert [instance.number for instance in store.instances()] == [other.me.number]
     assert other.add(b"y" * 7000) == [0]
     store.close()
 
@@ -221,7 +223,7 @@ def test_kinds_of_queued_jobs_are_named_and_counted(store, clock):
     clock.move(1)
     assert store.kinds() == [QueuedKind(KIND, 500), QueuedKind(wc, 0)]
     assert store.kinds(counted=True) == [QueuedKind(KIND, 500, 4), QueuedKind(wc, 0, 1)]
-    assert store.transact(client.me, lambda one: one.queued()) == store.kinds()
+    assert store.transact(client.me, lambda transaction: transaction.queued()) == store.kinds()
 
 
 # -- notifications -----------------------------------------------------------------------------
@@ -229,22 +231,22 @@ def test_kinds_of_queued_jobs_are_named_and_counted(store, clock):
 
 @pytest.mark.rule("STORE-13.6")
 def test_notifications_reach_those_whom_they_concern_and_are_sent_once_in_10_ms(url, monkeypatch):
-    one, two, three = (Client(PostgresStore(url)) for _ in range(3))
+    first, two, three = (Client(PostgresStore(url)) for _ in range(3))
     reader, writer = os.pipe()
     sent = []
-    notify = one.store._link.notify
-    monkeypatch.setattr(one.store._link, "notify", lambda each: (sent.append(each), notify(each)))
+    notify = first.store._link.notify
+    monkeypatch.setattr(first.store._link, "notify", lambda each: (sent.append(each), notify(each)))
     now = [100.0]
     monkeypatch.setattr("wmp.store.postgres.postgres_store.time.monotonic", lambda: now[0])
-    for client in (one, two, three):
+    for client in (first, two, three):
         assert client.store.wait(reader, 0.0)  # the first look needs no notification
-    ids = [one.add(b"x")[0] for _ in range(20)]
+    ids = [first.add(b"x")[0] for _ in range(20)]
     assert len(sent) == 1
     # Each notification is received before the next one is sent, so that none arrives late.
     for client in (two, three):
         assert client.store.wait(reader, WAIT)
     now[0] += 0.011
-    one.store.wait(reader, 0.0)
+    first.store.wait(reader, 0.0)
     assert len(sent) == 2
     for client in (two, three):
         assert client.store.wait(reader, WAIT)
@@ -253,18 +255,18 @@ def test_notifications_reach_those_whom_they_concern_and_are_sent_once_in_10_ms(
     two.reserve(1)
     two.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"])
     two.store.wait(reader, 0.0)
-    assert one.store.wait(reader, WAIT)
+    assert first.store.wait(reader, WAIT)
     assert not three.store.wait(reader, 0.0)
     # A cancellation concerns the instance that has reserved the job.
     two.reserve(1)
-    one.change(Input.CANCEL, ids[1:2])
-    one.store.wait(reader, 0.0)
+    first.change(Input.CANCEL, ids[1:2])
+    first.store.wait(reader, 0.0)
     assert two.store.wait(reader, WAIT)
     assert not three.store.wait(reader, 0.0)
     # Without a notification a process looks every two seconds.
     now[0] += 2.0
     assert three.store.wait(reader, 0.0)
-    for client in (one, two, three):
+    for client in (first, two, three):
         client.store.close()
     for descriptor in (reader, writer):
         os.close(descriptor)
@@ -275,17 +277,17 @@ def test_notifications_reach_those_whom_they_concern_and_are_sent_once_in_10_ms(
 
 @pytest.mark.rule("STORE-13.2")
 def test_a_store_is_made_once_by_several_processes_at_once(url):
-    found = []
+    ids = []
 
     def make(number: int) -> None:
         store = make_store(url)
-        found.append((store.identity, store.generation))
+        ids.append((store.identity, store.generation))
         store.close()
 
     at_once(4, make)
-    assert len(set(found)) == 1
+    assert len(set(ids)) == 1
     reader = open_reader(url)
-    assert (reader.identity, reader.generation) == found[0]
+    assert (reader.identity, reader.generation) == ids[0]
     assert reader.counts() == {}
     assert reader.size() > 0
     reader.close()
@@ -305,7 +307,7 @@ def test_a_copy_of_the_tables_is_another_generation(url, store):
     with store._link.reading() as connection:
         (home,) = connection.execute("SELECT home FROM meta").fetchone()
     assert home.count("/") == 2
-    store._link.write(lambda one: one.execute("UPDATE meta SET home = 'elsewhere'"))
+    store._link.write(lambda database: database.execute("UPDATE meta SET home = 'elsewhere'"))
     copy = PostgresStore(url)
     assert copy.generation > store.generation
     assert copy.identity == store.identity
@@ -323,7 +325,7 @@ def test_a_copy_of_the_tables_is_another_generation(url, store):
 @pytest.mark.rule("STORE-13.2")
 def test_a_store_of_another_version_is_refused(url, store):
     client = Client(store)
-    store._link.write(lambda one: one.execute("UPDATE meta SET version = 3000"))
+    store._link.write(lambda connection: connection.execute("UPDATE meta SET version = 3000"))
     with pytest.raises(StoreUnusable, match=r"has schema 3\.0.*install the wmp"):
         client.apply()
     with pytest.raises(StoreUnusable, match=r"has schema 3\.0"):
@@ -355,7 +357,9 @@ def test_a_store_of_the_first_version_gets_keys_of_roles(url):
         "CREATE INDEX jobs_kept ON jobs(sha256(key), ended, id) WHERE state >= 3",
         "UPDATE meta SET version = 1000",
     ):
-        old._link.write(lambda one, statement=statement: one.execute(statement), new=True)
+        old._link.write(
+            lambda connection, statement=statement: connection.execute(statement), new=True
+        )
     old.close()
     store = PostgresStore(url)
     client = Client(store)

@@ -28,32 +28,32 @@ Frames = list[bytes]
 
 def vectors() -> list[Frames]:
     """Return all messages of the vectors, valid and invalid."""
-    found: list[Frames] = []
+    messages: list[Frames] = []
     for path in sorted(VECTORS.glob("*.json")):
         for vector in json.loads(path.read_text(encoding="utf-8")):
             for step in vector.get("steps", [vector]):
                 frames = [bytes.fromhex(frame) for frame in step.get("frames", ())]
                 if sum(map(len, frames)) < 4096:
-                    found.append(frames)
-    return found
+                    messages.append(frames)
+    return messages
 
 
 def mutated(draw: random.Random, known: list[Frames]) -> Frames:
     """Draw one of the messages, with changes in one to three places."""
     frames = list(draw.choice(known))
     for _ in range(draw.randint(1, 3)):
-        place = draw.randrange(len(frames)) if frames else 0
+        index = draw.randrange(len(frames)) if frames else 0
         match draw.randrange(6):
             case 0:
-                frames.insert(place, draw.choice(draw.choice(known) or [b""]))
+                frames.insert(index, draw.choice(draw.choice(known) or [b""]))
             case 1 if len(frames) > 1:
-                del frames[place]
+                del frames[index]
             case 2 if frames:
                 other = draw.choice(draw.choice(known) or [b""])
-                cut = draw.randrange(len(frames[place]) + 1)
-                frames[place] = frames[place][:cut] + other[draw.randrange(len(other) + 1) :]
-            case _ if frames and frames[place]:
-                at = draw.randrange(len(frames[place]))
+                cut = draw.randrange(len(frames[index]) + 1)
+                frames[index] = frames[index][:cut] + other[draw.randrange(len(other) + 1) :]
+            case _ if frames and frames[index]:
+                at = draw.randrange(len(frames[index]))
                 new = draw.choice((*EDGES, draw.randbytes(1), draw.randbytes(1), b""))
-                frames[place] = frames[place][:at] + new + frames[place][at + 1 :]
+                frames[index] = frames[index][:at] + new + frames[index][at + 1 :]
     return frames

@@ -103,7 +103,7 @@ def test_a_device_passes_on_undecoded_frames_unchanged(message: Message) -> None
     )
     out = encode(passed)
 
-    assert all(one is other for one, other in zip(out[1:], frames[1:], strict=True))
+    assert all(sent is other for sent, other in zip(out[1:], frames[1:], strict=True))
     end = decode(out)
     assert (end.fields, end.columns) == (message.fields, message.columns)
     assert end.source == (*message.source, b"device", 1, b"\0\1")

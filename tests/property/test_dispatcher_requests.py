@@ -43,7 +43,9 @@ def mostly(right: Any) -> Any:
 
 
 def document(**fields: Any) -> Any:
-    return st.fixed_dictionaries({}, optional={name: mostly(one) for name, one in fields.items()})
+    return st.fixed_dictionaries(
+        {}, optional={name: mostly(strategy) for name, strategy in fields.items()}
+    )
 
 
 callbacks = document(
@@ -76,7 +78,7 @@ bodies = st.one_of(
 )
 headers = st.dictionaries(
     st.sampled_from(["Idempotency-Key", "Authorization", "Content-Type", "Content-Encoding"]),
-    st.binary(max_size=6).filter(lambda one: b"\n" not in one and b"\r" not in one),
+    st.binary(max_size=6).filter(lambda text: b"\n" not in text and b"\r" not in text),
 )
 
 
@@ -96,12 +98,12 @@ def test_no_request_leads_to_a_code_of_500(tmp_path: Path) -> None:
             if answer.status_code >= 400:
                 assert set(answer.json()) == {"error", "field"}
             for listed in ("/dispatcher/jobs/?limit=1000", "/dispatcher/workers/"):
-                found: httpx.Response = await client.get(listed)
-                assert found.status_code == 200, (listed, body)
+                response: httpx.Response = await client.get(listed)
+                assert response.status_code == 200, (listed, body)
 
         @given(st.sampled_from(PATHS), bodies.map(json.dumps) | texts, headers)
-        def check(place: tuple[str, str], body: str, head: dict[str, bytes]) -> None:
-            runner.run(ask(*place, body.encode("utf-8", "surrogatepass"), head))
+        def check(route: tuple[str, str], body: str, head: dict[str, bytes]) -> None:
+            runner.run(ask(*route, body.encode("utf-8", "surrogatepass"), head))
 
         try:
             check()

@@ -109,13 +109,13 @@ def test_each_job_ends_once_and_with_the_reply_of_the_worker_that_has_it(name, s
 )
 def test_each_request_has_one_reply_at_most_and_its_own(steps, join):
     door = Driven(FrontDoorMachine(Service(limit=5, client_limit=3, join=join), count(1)))
-    asked: dict[bytes, list[tuple[bytes, ...]]] = {}
+    requests: dict[bytes, list[tuple[bytes, ...]]] = {}
     jobs: list[int] = []
     for peer, step in steps:
         door.actions = []
         if step == "leave":
             door.feed(Left(0, peer))
-            asked.pop(peer, None)
+            requests.pop(peer, None)
         elif step in ("end", "lose"):
             if not jobs:
                 continue
@@ -125,21 +125,21 @@ def test_each_request_has_one_reply_at_most_and_its_own(steps, join):
             payload = b"\x81\x45reply" if asker is not None and asker.codec else b"reply"
             door.feed(Resolve([job], [end], [payload], [1]))
         elif step == "settle":
-            jobs += [id for one in door.feed(Settled()) for id in one.ids]
+            jobs += [id for answer in door.feed(Settled()) for id in answer.ids]
         else:
             door.get(*step, peer=peer)
             if not door.drops:
-                asked.setdefault(peer, []).append(step[: step.index(b"") + 1])
+                requests.setdefault(peer, []).append(step[: step.index(b"") + 1])
         for action in door.actions:
             if isinstance(action, Emit):
                 assert step == "end"
                 assert action.frames[-1] == b"reply"
-                asked[action.peer].remove(action.frames[:-1])
+                requests[action.peer].remove(action.frames[:-1])
             elif isinstance(action, Cancelled):
                 assert step == "leave"
                 assert set(action.ids) <= set(jobs)
         machine = door.machine
         assert len(machine._askers) <= 5
-        assert machine._size == sum(one.size for one in machine._askers.values())
+        assert machine._size == sum(answer.size for answer in machine._askers.values())
         listed = sorted(number for numbers in machine._of_peer.values() for number in numbers)
         assert listed == sorted(machine._askers)

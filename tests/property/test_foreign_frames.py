@@ -68,13 +68,13 @@ def test_a_worker_answers_each_request_once_whatever_arrives(name, steps):
 )
 def test_a_server_sends_each_reply_to_the_asker_with_its_envelope(steps):
     server = Driven(LazyServerMachine(slots=2, limit=4, as_list=True))
-    asked: dict[bytes, list[tuple[bytes, ...]]] = {b"A": [], b"B": []}
+    requests: dict[bytes, list[tuple[bytes, ...]]] = {b"A": [], b"B": []}
     running: list[int] = []
     lanes = 0
     for peer, step in steps:
         if step == "leave":
             server.feed(Left(0, peer))
-            asked[peer].clear()
+            requests[peer].clear()
         elif step == "finish":
             if not running:
                 continue
@@ -82,14 +82,14 @@ def test_a_server_sends_each_reply_to_the_asker_with_its_envelope(steps):
         else:
             server.get(*step, peer=peer)
             if not server.drops:
-                asked[peer].append(step[: step.index(b"") + 1])
+                requests[peer].append(step[: step.index(b"") + 1])
         running += range(lanes + 1, lanes + 1 + len(server.runs))
         lanes += len(server.runs)
         assert len(running) <= 2
         for action in server.actions:
             if server.sent and hasattr(action, "frames"):
                 assert action.frames[-1] == b"reply"
-                asked[action.peer].remove(action.frames[:-1])
+                requests[action.peer].remove(action.frames[:-1])
 
 
 @pytest.mark.rule("PIRATE-1.3", "PIRATE-2.2")

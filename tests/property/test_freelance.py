@@ -69,9 +69,9 @@ def test_each_request_ends_once_with_its_own_reply(model, steps):
             client.wait(0.7)
         else:
             continue
-        for id, found, _ in client.answers:
+        for id, server, _ in client.answers:
             body = open_.pop(id)  # a second end is a KeyError
-            assert not honest or found == (b"reply to " + body,)
+            assert not honest or server == (b"reply to " + body,)
         for action in client.actions:
             if isinstance(action, Emit) and (reply := reply_to(action.frames)) is not None:
                 waiting[action.port] = reply

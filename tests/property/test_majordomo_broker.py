@@ -12,7 +12,7 @@ from wmp.gateways import MajordomoService
 WORDS = (b"", C, W, *(bytes((n,)) for n in range(1, 7)), b"echo", b"mmi.service", b"a")
 FRAMES = st.lists(st.sampled_from(WORDS) | st.binary(max_size=9), max_size=9).map(tuple)
 SHAPED = st.tuples(st.just(b""), st.sampled_from([C, W]), FRAMES).map(
-    lambda found: (found[0], found[1], *found[2])
+    lambda answer: (answer[0], answer[1], *answer[2])
 )
 PEERS = st.sampled_from([b"A", b"B", b"C"])
 STEPS = st.one_of(
@@ -32,7 +32,7 @@ def test_each_request_gets_one_reply_at_most_and_each_worker_one_request(busy, s
         max_workers=2,
         services=[MajordomoService("*", max_worker_losses=2)],
     )
-    asked: dict[bytes, set[bytes]] = {}
+    requests: dict[bytes, set[bytes]] = {}
     """Bodies without a reply, by client."""
     has: dict[bytes, tuple[bytes, bytes]] = {}
     """Token and body of the newest request of each worker."""
@@ -48,7 +48,7 @@ def test_each_request_gets_one_reply_at_most_and_each_worker_one_request(busy, s
         elif step == "ask":
             number += 1
             client = b"client " + peer
-            asked.setdefault(client, set()).add(b"%d" % number)
+            requests.setdefault(client, set()).add(b"%d" % number)
             broker.ask(client, b"%d" % number)
         elif step == "ready":
             broker.ready(peer)
@@ -79,7 +79,7 @@ def test_each_request_gets_one_reply_at_most_and_each_worker_one_request(busy, s
                 has[to] = frames[3], frames[5]
                 open_.add(to)
             elif frames[1] == C and frames[2] == b"echo" and to.startswith(b"client"):
-                asked[to].remove(frames[3].removeprefix(b"did "))
+                requests[to].remove(frames[3].removeprefix(b"did "))
     broker.manager.check_invariants()
     states = broker.states
     assert sum(states.values()) <= 2

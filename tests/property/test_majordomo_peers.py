@@ -97,12 +97,12 @@ def test_a_client_answers_each_request_once_and_has_one_on_each_socket(steps):
 def test_a_stream_answers_or_loses_each_request_once(steps):
     stream = Driven(MajordomoPipelinedMachine(1.0, window=3))
     sockets = {0: Socket()}
-    asked = ended = 0
+    requests = ended = 0
     for step, *arguments in steps:
         stream.actions = []
         if step == "ask":
-            asked += 1
-            stream.feed(Requested(asked, (b"echo", b"%d" % asked)))
+            requests += 1
+            stream.feed(Requested(requests, (b"echo", b"%d" % requests)))
         elif step == "wait":
             stream.wait(0.7)
         elif step == "connect":
@@ -120,7 +120,7 @@ def test_a_stream_answers_or_loses_each_request_once(steps):
         look(stream, sockets)
         assert len(sockets[0].sent) <= 3
         seen = stream.machine.statistics()
-        assert asked == ended + seen.waiting + len(sockets[0].sent)
+        assert requests == ended + seen.waiting + len(sockets[0].sent)
 
 
 @pytest.mark.rule("MDP-5.1", "MDP-5.3", "MDP-5.4", "MDP-5.7", "MDP-5.11")
@@ -138,7 +138,7 @@ def test_a_worker_begins_with_ready_and_answers_what_it_was_asked(busy, steps):
     worker = Driven(MajordomoWorkerMachine(b"echo", times))
     sockets = {0: Socket()}
     number, running = 0, False
-    asked: set[bytes] = set()
+    requests: set[bytes] = set()
     """Addresses on this connection without a reply."""
     for step, *arguments in steps:
         worker.actions = []
@@ -156,11 +156,11 @@ def test_a_worker_begins_with_ready_and_answers_what_it_was_asked(busy, steps):
             continue
         elif step == "get":
             if len(arguments[0]) > 3 and arguments[0][:3] == (b"", W, b"\x02"):
-                asked.add(arguments[0][3])
+                requests.add(arguments[0][3])
             worker.get(*arguments[0])
         elif step == "request":
             number += 1
-            asked.add(b"%d" % number)
+            requests.add(b"%d" % number)
             worker.get(b"", W, b"\x02", b"%d" % number, b"", b"x")
         else:
             worker.get(*(HEARTBEAT if step == "beat" else DISCONNECT))
@@ -170,10 +170,10 @@ def test_a_worker_begins_with_ready_and_answers_what_it_was_asked(busy, steps):
         look(worker, sockets)
         for frames in before.sent:
             if frames[2] == b"\x03":
-                asked.remove(frames[3])
+                requests.remove(frames[3])
         if before.sent:
             assert before.sent[0] == READY
             assert before.sent.count(READY) == 1
             del before.sent[1:]
         if sockets[0] is not before:
-            asked.clear()
+            requests.clear()

@@ -120,11 +120,11 @@ steps = st.one_of(
 def plain(value: Any) -> Any:
     """Return a value with lists for lists and tuples."""
     if attrs.has(type(value)):
-        return {one.name: plain(getattr(value, one.name)) for one in attrs.fields(type(value))}
+        return {item.name: plain(getattr(value, item.name)) for item in attrs.fields(type(value))}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     return value
 
 
@@ -197,8 +197,8 @@ class Pair:
                 self.store(client).apply(me, number, batch)
             self.begin(client)
             return
-        found = self.store(client).apply(me, number, batch)
-        assert plain(found) == plain(expected)
+        answer = self.store(client).apply(me, number, batch)
+        assert plain(answer) == plain(expected)
 
     def compare(self) -> None:
         store = self.real[0]
@@ -236,16 +236,16 @@ class Pair:
 
     # -- from drawn values to a batch -------------------------------------------------------
 
-    def id(self, place: int) -> int:
-        return self.known[place % len(self.known)] if self.known else 1
+    def id(self, index: int) -> int:
+        return self.known[index % len(self.known)] if self.known else 1
 
     def batch(self, client: int, drawn: Mapping[str, Any]) -> WriteBatch:
         return WriteBatch(
-            adds=[self.new(client, one) for one in drawn["adds"]],
-            changes=[self.change(one) for one in drawn["changes"]],
-            receipts=[self.id(place) for place in drawn["receipts"]],
+            adds=[self.new(client, item) for item in drawn["adds"]],
+            changes=[self.change(item) for item in drawn["changes"]],
+            receipts=[self.id(index) for index in drawn["receipts"]],
             sweep=drawn["sweep"],
-            reservations=[Reservation(*one) for one in drawn["reservations"]],
+            reservations=[Reservation(*item) for item in drawn["reservations"]],
             block=drawn["block"],
         )
 
@@ -260,7 +260,7 @@ class Pair:
             ids.append(id)
         self.known += [id for id in ids if id not in self.known]
         rest = {name: value for name, value in drawn.items() if name not in ("jobs", "after")}
-        after = dict.fromkeys(self.id(place) for place in drawn["after"])
+        after = dict.fromkeys(self.id(index) for index in drawn["after"])
         rest["after"] = [id for id in after if id not in ids]
         payloads, keys, _ = zip(*drawn["jobs"], strict=True)
         return NewJobs(ids=ids, payloads=payloads, keys=keys, **rest)
@@ -268,7 +268,7 @@ class Pair:
     def change(self, drawn: Mapping[str, Any]) -> JobChanges:
         what = drawn["input"]
         attempts = {job.id: job.attempt for job in self.model.list()}
-        jobs = {self.id(place): off for place, off in drawn["jobs"]}
+        jobs = {self.id(index): off for index, off in drawn["jobs"]}
         rows = rows_of(what)
         count = len(jobs)
         return JobChanges(

@@ -100,7 +100,7 @@ class Adversary(RuleBasedStateMachine):
     def say(self, manager, what, *args, **kwargs):
         """Let a manager send; the patched ``manager.send`` gives the message to the test."""
         manager.now = self.now
-        said = []
+        messages = []
 
         class Tap:
             """Replaces the worker, so that its events pass through the checks."""
@@ -109,7 +109,7 @@ class Adversary(RuleBasedStateMachine):
 
             @staticmethod
             def handle(event, now):
-                said.append(event.message)
+                messages.append(event.message)
                 return []
 
         manager.worker, real = Tap, manager.worker
@@ -117,7 +117,7 @@ class Adversary(RuleBasedStateMachine):
             what(*args, **kwargs)
         finally:
             manager.worker = real
-        (message,) = said
+        (message,) = messages
         return self.receive(manager.link, message)
 
     def receive(self, link, message):
@@ -418,12 +418,12 @@ class Adversary(RuleBasedStateMachine):
     @precondition(lambda self: self.recalls)
     @rule(all_of_them=st.booleans())
     def recalled(self, all_of_them):
-        number, asked = self.recalls.pop(0)
+        number, recalled = self.recalls.pop(0)
         if number not in self.lanes:
-            self.happen(Recalled(number, asked))
+            self.happen(Recalled(number, recalled))
             return
         run, left = self.lanes[number]
-        ids = [job for job in left[not all_of_them :] if job in asked]
+        ids = [job for job in left[not all_of_them :] if job in recalled]
         if ids:
             self.left(run, [job for job in left if job not in ids])
         self.happen(Recalled(number, ids))

@@ -120,12 +120,12 @@ def test_the_program_plays_other_worlds_by_a_flag(flag):
 
 def test_the_program_prints_its_counts(capsys):
     assert main(["--seeds", "0:8"]) == 0
-    told = capsys.readouterr()
-    assert "schedules        8" in told.out
-    assert "violations       0" in told.out
+    output = capsys.readouterr()
+    assert "schedules        8" in output.out
+    assert "violations       0" in output.out
     for fault in Fault:
-        assert f"  {fault.value} " in told.out
-    assert "\x1b" not in told.err, "no terminal, no escapes"
+        assert f"  {fault.value} " in output.out
+    assert "\x1b" not in output.err, "no terminal, no escapes"
 
 
 def test_progress_is_a_line_every_ten_seconds(monkeypatch, capsys):
@@ -140,20 +140,20 @@ def test_progress_is_a_line_every_ten_seconds(monkeypatch, capsys):
 
 def test_json_from_two_processes_is_that_of_one(capsys):
     assert main(["--seeds", "0:8", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     assert main(["--seeds", "0:8", "--json", "--jobs", "2"]) == 0
-    assert told == json.loads(capsys.readouterr().out)
-    assert told["schedules"] == 8
-    assert told["violations"] == {}
-    assert set(told["faults"]) == {fault.value for fault in Fault}
+    assert output == json.loads(capsys.readouterr().out)
+    assert output["schedules"] == 8
+    assert output["violations"] == {}
+    assert set(output["faults"]) == {fault.value for fault in Fault}
 
 
 def test_trace_prints_every_step_of_a_seed(capsys):
     assert main(["--seeds", "17", "--trace"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     report = world.simulate(17, keep=None)
-    assert f"seed 17, trace {report.digest}" in told
-    assert "\n".join(report.trace) in told
+    assert f"seed 17, trace {report.digest}" in output
+    assert "\n".join(report.trace) in output
     assert len(report.trace) > report.steps
 
 
@@ -200,11 +200,11 @@ def forgetful(monkeypatch):
 @pytest.mark.usefixtures("forgetful")
 def test_a_violation_is_reported_with_seed_steps_and_a_command_to_repeat_it(capsys):
     assert main(["--seeds", "5"]) == 1
-    told = capsys.readouterr().out
-    assert "seed 5 broke “one end for each job”" in told
-    assert INVARIANTS["one end for each job"] in told
-    assert "play it again: python -m wmp.testing --seeds 5 --trace" in told
-    steps = [line for line in told.splitlines() if line.startswith("    ")]
+    output = capsys.readouterr().out
+    assert "seed 5 broke “one end for each job”" in output
+    assert INVARIANTS["one end for each job"] in output
+    assert "play it again: python -m wmp.testing --seeds 5 --trace" in output
+    steps = [line for line in output.splitlines() if line.startswith("    ")]
     assert len(steps) >= 30
     assert any(": got " in line for line in steps)
 
@@ -212,11 +212,11 @@ def test_a_violation_is_reported_with_seed_steps_and_a_command_to_repeat_it(caps
 @pytest.mark.usefixtures("forgetful")
 def test_a_violation_in_json(capsys):
     assert main(["--seeds", "4:6", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["violations"] == {"one end for each job": 2}
-    assert [failed["seed"] for failed in told["failed"]] == [4, 5]
-    assert told["failed"][0]["replay"] == "python -m wmp.testing --seeds 4 --trace"
-    assert told["failed"][0]["last_steps"]
+    output = json.loads(capsys.readouterr().out)
+    assert output["violations"] == {"one end for each job": 2}
+    assert [failed["seed"] for failed in output["failed"]] == [4, 5]
+    assert output["failed"][0]["replay"] == "python -m wmp.testing --seeds 4 --trace"
+    assert output["failed"][0]["last_steps"]
 
 
 def interrupt_after(monkeypatch, count):
@@ -233,9 +233,9 @@ def interrupt_after(monkeypatch, count):
 def test_an_interrupted_run_reports_its_counts_and_does_not_pass(monkeypatch, capsys):
     interrupt_after(monkeypatch, 2)
     assert main(["--seeds", "0:50", "--json"]) == 130
-    told = capsys.readouterr()
-    assert json.loads(told.out)["schedules"] == 2
-    assert "interrupted; these are the results so far" in told.err
+    output = capsys.readouterr()
+    assert json.loads(output.out)["schedules"] == 2
+    assert "interrupted; these are the results so far" in output.err
 
 
 def test_sigterm_ends_the_program_with_all_its_processes(tmp_path):
@@ -246,10 +246,10 @@ def test_sigterm_ends_the_program_with_all_its_processes(tmp_path):
     ) as played:
         wait_until(lambda: any(tmp_path.iterdir()), "a child process plays")
         played.terminate()
-        told, errors = played.communicate(timeout=50)
+        output, errors = played.communicate(timeout=50)
 
     assert played.returncode == 143, errors
-    assert "violations       0" in told
+    assert "violations       0" in output
     assert "interrupted; these are the results so far" in errors
     assert "Traceback" not in errors
 

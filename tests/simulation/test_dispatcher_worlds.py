@@ -38,7 +38,7 @@ def check(seed: int, faults: DispatcherFaults, **more: Any) -> None:
 def test_without_faults_every_job_runs_once() -> None:
     world = run_dispatcher_world(1, DispatcherFaults())
     assert world.problems == []
-    assert [len(one) for one in world.starts.values()] == [1] * world.jobs
+    assert [len(start) for start in world.starts.values()] == [1] * world.jobs
 
 
 @pytest.mark.rule("DSP-3.4", "DSP-3.9", "DSP-3.10", "DSP-4.1", "DSP-4.3")
@@ -64,9 +64,9 @@ def test_a_worker_behind_a_partition_does_no_job_that_another_one_gets(seed: int
     ("faults", "states"), [(1, 100), pytest.param(3, 5_000, marks=pytest.mark.deep)]
 )
 def test_every_way_of_a_job_leads_to_one_end(faults: int, states: int) -> None:
-    found = search_endings(faults)
-    assert found.trace is None
-    assert found.states > states
+    endings = search_endings(faults)
+    assert endings.trace is None
+    assert endings.states > states
 
 
 @pytest.mark.deep

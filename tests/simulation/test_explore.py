@@ -76,7 +76,7 @@ def test_many_states_of_every_world_keep_the_invariants(name, states, order):
 # -- what the explorer finds
 
 
-def found(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> SearchResult:
+def find_violation(plan: ModelPlan, order: SearchOrder = SearchOrder.BREADTH) -> SearchResult:
     explored = explore(plan, SearchBounds(states=60_000, order=order))
     assert explored.violation is not None, f"nothing found in {explored.states} states"
     assert not explored.emptied
@@ -92,7 +92,7 @@ def test_a_lock_that_is_never_released_is_found(monkeypatch):
         remove(self, manager, lock)
 
     monkeypatch.setattr(Locks, "_remove", leak)
-    explored = found(PLANS["pair"])
+    explored = find_violation(PLANS["pair"])
     assert explored.violation.name == "no crash"
     assert "an invariant of w1 is broken" in explored.violation.detail
 
@@ -102,7 +102,7 @@ def test_a_worker_that_books_twice_is_found(monkeypatch):
     monkeypatch.setattr(Resources, "take", lambda self, needs, count=1: None)
     monkeypatch.setattr(Resources, "release", lambda self, needs, count=1: None)
     monkeypatch.setattr("wmp.core.worker.machine.check_worker", lambda *parts: None)
-    explored = found(PLANS["pair"])
+    explored = find_violation(PLANS["pair"])
     assert explored.violation.name == "no double booking"
 
 
@@ -113,7 +113,7 @@ def test_a_worker_that_takes_repeated_messages_is_found(monkeypatch):
         return Arrival.NEXT if number <= self.received else arrive(self, number)
 
     monkeypatch.setattr(Stream, "arrive", always)
-    explored = found(evolve(PLANS["meeting"], settled=True, kinds=("duplicate",)))
+    explored = find_violation(evolve(PLANS["meeting"], settled=True, kinds=("duplicate",)))
     assert explored.violation.name == "executions"
 
 
@@ -127,14 +127,14 @@ def test_a_manager_that_announces_itself_once_is_found(monkeypatch):
 
     monkeypatch.setattr(Announcements, "connected", once)
     rarely = ManagerSettings(identity=b"m", epoch=1, announce=1e6)
-    explored = found(evolve(PLANS["dial"], kinds=("restart device",), manager=rarely))
+    explored = find_violation(evolve(PLANS["dial"], kinds=("restart device",), manager=rarely))
     assert explored.violation.name == "every job ends"
 
 
 @deep
 def test_a_manager_that_forgets_leases_is_found(monkeypatch):
     monkeypatch.setattr(Scheduler, "lose_leases", lambda self, worker, jobs, *cause: None)
-    explored = found(PLANS["heirs"])
+    explored = find_violation(PLANS["heirs"])
     assert explored.violation.name == "every job ends"
 
 
@@ -156,7 +156,7 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
     monkeypatch.setattr(manager_module, "is_late", lambda message: False)
     hasty = ManagerSettings(identity=b"m", epoch=1, max_silence=0.3, wake_timeout=9.0)
     plan = evolve(PLANS["meeting"], manager=hasty, kinds=("drop",))
-    explored = found(plan)
+    explored = find_violation(plan)
     assert explored.violation.name == "no stale result"
 
 
@@ -173,7 +173,7 @@ def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
                 self.queues.get(job.kind).put_back(job)
 
     monkeypatch.setattr(JobEnds, "cancel", keep)
-    explored = found(PLANS["cancel"], SearchOrder.MIXED)
+    explored = find_violation(PLANS["cancel"], SearchOrder.MIXED)
     assert explored.violation.name in ("cancelled stays cancelled", "one end for each job")
 
 
@@ -205,9 +205,9 @@ def test_a_violation_is_described_and_can_be_replayed(broken, monkeypatch, capsy
 
 @deep
 def test_every_order_finds_a_short_way(broken):
-    shortest = found(PLANS["heirs"])
+    shortest = find_violation(PLANS["heirs"])
     for order in (SearchOrder.DEPTH, SearchOrder.MIXED):
-        other = found(PLANS["heirs"], order)
+        other = find_violation(PLANS["heirs"], order)
         assert len(shortest.moves) <= 2 * len(other.moves)
         assert len(other.moves) <= 3 * len(shortest.moves)
 
@@ -228,7 +228,7 @@ def test_the_report_is_json(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--replay", "first,second"], "write numbers, such as 3,0,7"),
         (["--replay", "0,999"], "after 1 move there is no move 999; the state has "),
@@ -236,11 +236,11 @@ def test_the_report_is_json(capsys):
         (["--states", "0"], "'0' is not a number of states; expected 1 or more"),
     ],
 )
-def test_wrong_usage_is_reported(arguments, told, capsys):
+def test_wrong_usage_is_reported(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["tiny", *arguments])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_interrupted_search_is_reported_and_does_not_pass(monkeypatch, capsys):
@@ -342,12 +342,12 @@ def test_a_script_may_submit_and_cancel():
 
 def futures(model: Model) -> list[int]:
     """Return the hashes of the states that are one move away."""
-    found = []
+    violations = []
     for move in model.moves():
         after = model.copy()
         after.make(move)
-        found.append(hash(after.snapshot()))
-    return sorted(found)
+        violations.append(hash(after.snapshot()))
+    return sorted(violations)
 
 
 def as_it_is(model: Model) -> object:

@@ -27,19 +27,19 @@ A, B = (b"a", 1), (b"b", 1)
 
 def history(*, attempts: int = 1, max_worker_losses: int = 3) -> History:
     """A history of job 1 of M: leased to A, and leased again if ``attempts`` are more."""
-    told = History()
-    told.accepted(M, 1, {End.OK: b"did it"}, max_worker_losses)
+    story = History()
+    story.accepted(M, 1, {End.OK: b"did it"}, max_worker_losses)
     for attempt in range(1, attempts + 1):
         if attempt > 1:
-            told.lost(M, 1, attempt - 1)
-        told.granted(M, 1, attempt, A)
-    return told
+            story.lost(M, 1, attempt - 1)
+        story.granted(M, 1, attempt, A)
+    return story
 
 
 def ended(end: End = End.OK) -> History:
-    told = history()
-    told.resolved(M, 1, end, b"did it", 1, A)
-    return told
+    story = history()
+    story.resolved(M, 1, end, b"did it", 1, A)
+    return story
 
 
 def no_end() -> None:
@@ -51,28 +51,28 @@ def two_ends() -> None:
 
 
 def begun_twice() -> None:
-    told = history()
-    told.begun(A, M, 1, 1)
-    told.begun(A, M, 1, 1)
+    story = history()
+    story.begun(A, M, 1, 1)
+    story.begun(A, M, 1, 1)
 
 
 def begun_more_often_than_leased() -> None:
-    told = history()
-    told.begun(A, M, 1, 1)
-    told.begun(B, M, 1, 2)
+    story = history()
+    story.begun(A, M, 1, 1)
+    story.begun(B, M, 1, 2)
 
 
 def begun_with_too_few_runs() -> None:
-    told = history(attempts=2)
-    told.begun(A, M, 1, 1, runs=0)
-    told.begun(A, M, 1, 2, runs=0)
+    story = history(attempts=2)
+    story.begun(A, M, 1, 1, runs=0)
+    story.begun(A, M, 1, 2, runs=0)
 
 
 def begun_with_a_lease_that_was_handed_back() -> None:
-    told = history()
-    told.lost(M, 1, 1, counts=False, unbegun=True)
-    told.granted(M, 1, 2, B)
-    told.begun(B, M, 1, 2, runs=1)
+    story = history()
+    story.lost(M, 1, 1, counts=False, unbegun=True)
+    story.granted(M, 1, 2, B)
+    story.begun(B, M, 1, 2, runs=1)
 
 
 def granted_while_leased() -> None:
@@ -96,35 +96,35 @@ def result_of_another_worker() -> None:
 
 
 def result_of_a_lost_lease() -> None:
-    told = history()
-    told.lost(M, 1, 1)
-    told.resolved(M, 1, End.OK, b"did it", 1, A)
+    story = history()
+    story.lost(M, 1, 1)
+    story.resolved(M, 1, End.OK, b"did it", 1, A)
 
 
 def begun_after_the_answer_cancelled() -> None:
-    told = history()
-    told.answered(A, M, 1, 1, Outcome.CANCELLED)
-    told.begun(A, M, 1, 1)
+    story = history()
+    story.answered(A, M, 1, 1, Outcome.CANCELLED)
+    story.begun(A, M, 1, 1)
 
 
 def granted_after_its_submitter_saw_it_cancelled() -> None:
-    told = history()
-    told.lost(M, 1, 1)
-    told.cancelled(M, 1)
-    told.resolved(M, 1, End.CANCELLED, b"", 1, A)
-    told.granted(M, 1, 2, B)
+    story = history()
+    story.lost(M, 1, 1)
+    story.cancelled(M, 1)
+    story.resolved(M, 1, End.CANCELLED, b"", 1, A)
+    story.granted(M, 1, 2, B)
 
 
 def given_up_too_early() -> None:
-    told = history(attempts=2, max_worker_losses=3)
-    told.lost(M, 1, 2)
-    told.resolved(M, 1, End.LOST, b"", 2, None)
+    story = history(attempts=2, max_worker_losses=3)
+    story.lost(M, 1, 2)
+    story.resolved(M, 1, End.LOST, b"", 2, None)
 
 
 def given_up_for_refusals() -> None:
-    told = history(max_worker_losses=0)
-    told.lost(M, 1, 1, counts=False)
-    told.resolved(M, 1, End.LOST, b"", 1, None)
+    story = history(max_worker_losses=0)
+    story.lost(M, 1, 1, counts=False)
+    story.resolved(M, 1, End.LOST, b"", 1, None)
 
 
 def never_given_up() -> None:
@@ -132,9 +132,9 @@ def never_given_up() -> None:
 
 
 def begun_after_its_expiry() -> None:
-    told = history()
-    told.begin_by(A, M, 1, 1, 5.0)
-    told.begun(A, M, 1, 1, 5.001)
+    story = history()
+    story.begin_by(A, M, 1, 1, 5.0)
+    story.begun(A, M, 1, 1, 5.001)
 
 
 def tried_again_without_retry_settings() -> None:
@@ -150,9 +150,9 @@ def timed_out_without_a_deadline() -> None:
 
 
 def timed_out_too_early() -> None:
-    told = history()
-    told.limited(M, 1, 5.0)
-    told.resolved(M, 1, End.TIMEOUT, b"", 1, None, 4.999)
+    story = history()
+    story.limited(M, 1, 5.0)
+    story.resolved(M, 1, End.TIMEOUT, b"", 1, None, 4.999)
 
 
 def another_result() -> None:
@@ -193,32 +193,32 @@ DOCTORED: list[tuple[str, Callable[[], None]]] = [
 
 @pytest.mark.parametrize(("name", "doctored"), DOCTORED, ids=[f.__name__ for _, f in DOCTORED])
 def test_a_doctored_history_is_found_out(name, doctored):
-    with pytest.raises(Violation) as found:
+    with pytest.raises(Violation) as caught:
         doctored()
-    assert found.value.name == name
+    assert caught.value.name == name
 
 
 def test_allowed_histories_break_no_invariant():
-    told = ended()
-    told.finish()
-    told = history(attempts=3)
+    story = ended()
+    story.finish()
+    story = history(attempts=3)
     for attempt, worker in ((1, A), (2, B), (3, A)):
-        told.begun(worker, M, 1, attempt)
-    told.resolved(M, 1, End.OK, b"did it", 3, A)
-    told.finish()
-    told = history()
-    told.limited(M, 1, 5.0)
-    told.resolved(M, 1, End.TIMEOUT, b"", 1, None, 5.0)
-    told = history(attempts=2, max_worker_losses=1)
-    told.lost(M, 1, 2)
-    told.resolved(M, 1, End.LOST, b"", 2, None)
-    told = history()
-    told.cancelled(M, 1)
-    told.cancelled(M, 99)  # no such job, as after a restart of the manager
-    told.resolved(M, 1, End.CANCELLED, b"", 1, A)
-    told = history()
-    told.died(M)  # jobs end with the process of their manager
-    told.finish()
+        story.begun(worker, M, 1, attempt)
+    story.resolved(M, 1, End.OK, b"did it", 3, A)
+    story.finish()
+    story = history()
+    story.limited(M, 1, 5.0)
+    story.resolved(M, 1, End.TIMEOUT, b"", 1, None, 5.0)
+    story = history(attempts=2, max_worker_losses=1)
+    story.lost(M, 1, 2)
+    story.resolved(M, 1, End.LOST, b"", 2, None)
+    story = history()
+    story.cancelled(M, 1)
+    story.cancelled(M, 99)  # no such job, as after a restart of the manager
+    story.resolved(M, 1, End.CANCELLED, b"", 1, A)
+    story = history()
+    story.died(M)  # jobs end with the process of their manager
+    story.finish()
 
 
 def quiet(seed: int = 2, **faults: object) -> World:
@@ -244,14 +244,14 @@ def test_a_worker_that_takes_nothing_never_meets_its_jobs(monkeypatch):
 def test_a_manager_that_sits_on_jobs_does_not_let_them_meet(monkeypatch):
     monkeypatch.setattr("wmp.core.manager.scheduler.Scheduler.offer", lambda self, queue, now: None)
     monkeypatch.setattr("wmp.core.manager.scheduler.Scheduler._fill", lambda self, give: [])
-    found = set()
+    names = set()
     for seed in range(5):
         world = quiet(seed)
         world.workload = type(world.workload)(world.workload.batches, (), ())
         report = world.play()
         assert report.violation is not None
-        found.add(report.violation.name)
-    assert "they meet" in found
+        names.add(report.violation.name)
+    assert "they meet" in names
 
 
 def test_a_table_that_only_grows_is_found(monkeypatch):

@@ -37,8 +37,8 @@ def test_every_client_gets_its_own_replies_and_is_served_again(some, protocol):
 @pytest.mark.parametrize(
     ("protocol", "fault"),
     [
-        pytest.param(protocol, fault, marks=() if number % 3 == place else pytest.mark.deep)
-        for place, protocol in enumerate(PROTOCOLS)
+        pytest.param(protocol, fault, marks=() if number % 3 == index else pytest.mark.deep)
+        for index, protocol in enumerate(PROTOCOLS)
         for number, fault in enumerate(ForeignFault)
         # A job of ping-pong has no token.
         if protocol != "ping-pong" or fault is not ForeignFault.TWICE

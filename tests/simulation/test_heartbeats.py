@@ -79,7 +79,7 @@ class Hung:
         actions = self._inner.handle(event, now)
         if isinstance(event, Ticked):
             return actions
-        return [one for one in actions if isinstance(one, Emit)]
+        return [action for action in actions if isinstance(action, Emit)]
 
     def deadline(self):
         return self._inner.deadline()

@@ -60,7 +60,7 @@ class Watched:
             for jobs in node._executions.held(manager.identity)
             for job, state in jobs.states.items()
         }
-        told = {
+        columns = {
             (owner, job): row for owner, jobs in mirror.jobs.items() for job, row in jobs.items()
         }
         # An answer without a route is in the journal when it is sent.
@@ -72,8 +72,8 @@ class Watched:
             if kept.columns is not None
             for job in kept.columns.ids
         }
-        assert held.items() <= told.items(), f"seed {self.seed}, {name}"
-        assert told.keys() - held.keys() <= unsent, f"seed {self.seed}, {name}"
+        assert held.items() <= columns.items(), f"seed {self.seed}, {name}"
+        assert columns.keys() - held.keys() <= unsent, f"seed {self.seed}, {name}"
         self.looks["locks"] += len(open_locks)
         self.looks["jobs"] += len(held)
 

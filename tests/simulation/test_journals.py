@@ -37,12 +37,12 @@ class Noted(History):
 
 def noting(name: str):
     def fact(self: Noted, peer: Peer, *more: Any, **named: Any) -> None:
-        told = list(more)
+        rows = list(more)
         if name == "resolved":
-            del told[2]  # no payload is in a journal
+            del rows[2]  # no payload is in a journal
         # No text of a DONE is in a journal either, which shows whether a cancelled job had begun.
         kept = [item for item in named.items() if item[0] != "unbegun"]
-        self.facts[peer].append((name, *told, *kept))
+        self.facts[peer].append((name, *rows, *kept))
         if self.passes:
             getattr(History, name)(self, peer, *more, **named)
 
@@ -64,12 +64,12 @@ def play(seed: int, folder: Path) -> tuple[World, Noted]:
 
 def read(folder: Path) -> dict[tuple[str, Peer], list[Line]]:
     """Return the lines of each epoch of each node."""
-    reader, found = Reader(), {}
+    reader, rows = Reader(), {}
     for strand in strands(find_segments([folder])):
         lines = [line for segment in strand for line in reader.read(segment)]
-        found[lines[0]["kind"], (lines[0]["node"].encode(), lines[0]["epoch"])] = lines
+        rows[lines[0]["kind"], (lines[0]["node"].encode(), lines[0]["epoch"])] = lines
     assert not reader.bad
-    return found
+    return rows
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -94,7 +94,10 @@ def test_an_observer_of_the_journals_reports_the_facts_of_the_world(seed, tmp_pa
     def about(facts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         # A journal rounds times to the µs.
         return [
-            tuple(pytest.approx(one, abs=1e-5) if isinstance(one, float) else one for one in fact)
+            tuple(
+                pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
+                for value in fact
+            )
             for fact in facts
         ]
 

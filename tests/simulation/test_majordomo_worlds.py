@@ -27,7 +27,7 @@ class GuideWorker:
                 return []
             self._fresh = False
         actions = self._inner.handle(event, now)
-        self._fresh = self._fresh or any(isinstance(one, Reconnect) for one in actions)
+        self._fresh = self._fresh or any(isinstance(action, Reconnect) for action in actions)
         return actions
 
     def deadline(self):
@@ -61,9 +61,11 @@ SHORT = {"majordomo": 1, "mixed": 1}
 @pytest.mark.parametrize(
     ("fleet", "some"),
     [
-        pytest.param(fleet, *one.values, id=f"{fleet}-{one.id}", marks=one.marks)
+        pytest.param(
+            fleet, *world_seed.values, id=f"{fleet}-{world_seed.id}", marks=world_seed.marks
+        )
         for fleet in FLEETS
-        for one in seeds(SHORT.get(fleet, 0), 300)
+        for world_seed in seeds(SHORT.get(fleet, 0), 300)
     ],
 )
 def test_every_client_gets_its_own_replies_and_is_served_again(fleet, some):

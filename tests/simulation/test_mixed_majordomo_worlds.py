@@ -39,9 +39,11 @@ def play(seed, **settings):
 @pytest.mark.parametrize(
     ("fleet", "some"),
     [
-        pytest.param(fleet, *one.values, id=f"{fleet}-{one.id}", marks=one.marks)
+        pytest.param(
+            fleet, *world_seed.values, id=f"{fleet}-{world_seed.id}", marks=world_seed.marks
+        )
         for fleet in FLEETS
-        for one in seeds(SHORT.get(fleet, 0), 300)
+        for world_seed in seeds(SHORT.get(fleet, 0), 300)
     ],
 )
 def test_all_are_served_again_and_nothing_is_left(fleet, some):
@@ -70,7 +72,7 @@ def test_workers_of_both_protocols_do_the_work_of_one_service():
     # Each worker of WMP at the broker ended jobs, and so did those of Majordomo.
     assert world.broker.statistics().given > 0
     of_wmp = [world.fleet[name].machine.statistics() for name in ("direct 1", "behind 1")]
-    assert all(one.outcomes[Outcome.OK] > 0 for one in of_wmp)
+    assert all(own_world.outcomes[Outcome.OK] > 0 for own_world in of_wmp)
 
 
 @pytest.mark.rule("MDP-3.3")

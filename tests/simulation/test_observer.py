@@ -86,6 +86,6 @@ def test_leases_above_the_capacity_of_the_next_ready_are_a_violation(forget, mon
     watched.worker.ready(0)
     watched.worker.ping()
     manager_side.lease_bound(monkeypatch)
-    with pytest.raises(Violation, match="need 40 slots; it reported 8") as found:
+    with pytest.raises(Violation, match="need 40 slots; it reported 8") as caught:
         watched.leases_of_a_give()
-    assert found.value.name == "leases fit"
+    assert caught.value.name == "leases fit"

@@ -268,9 +268,9 @@ def test_cancelling_ends_in_a_definite_answer():
         world.worker(upper, takes=(0.5, 2.0))
         jobs = [world.submit(order) for order in ORDERS]
         world.run(1.0)
-        asked = [job.cancel() for job in jobs]
+        cancelled = [job.cancel() for job in jobs]
         world.run()
-        for job, open_ in zip(jobs, asked, strict=True):
+        for job, open_ in zip(jobs, cancelled, strict=True):
             assert job.done()
             assert open_ or not job.cancelled()
             ends["cancelled" if job.cancelled() else "ok"] += 1
@@ -380,7 +380,7 @@ def test_a_fuse_burns_line_by_line_and_spares_libraries():
         Counter("a library has lines too")
         done.append(2)
 
-    found = []
+    errors = []
     for lines in range(7):
         done.clear()
         crash = CrashPoint(handle, lines)
@@ -391,9 +391,9 @@ def test_a_fuse_burns_line_by_line_and_spares_libraries():
             assert ", in handle()" in crash.stopped_at or ", in inner()" in crash.stopped_at
         else:
             assert not crash.stopped_at
-        found.append(list(done))
+        errors.append(list(done))
     whole = [1, "inner", 2]
-    assert found == [[], [1], [1], [1, "inner"], [1, "inner"], whole, whole]
+    assert errors == [[], [1], [1], [1, "inner"], [1, "inner"], whole, whole]
 
 
 # -- the decorator, without pytest
@@ -419,17 +419,17 @@ def test_a_decorated_test_plays_its_worlds_and_names_the_failed_one():
 
 
 def test_the_first_world_has_no_faults():
-    found = []
+    errors = []
 
     @simulate(seeds=4)
     def a_test(world):
         world.worker(upper)
         list(world.map(ORDERS))
         world.run()
-        found.append(bool(world.struck))
+        errors.append(bool(world.struck))
 
     a_test()
-    assert found == [False, True, True, True]
+    assert errors == [False, True, True, True]
 
 
 def test_tests_that_cannot_be_simulated_are_refused():

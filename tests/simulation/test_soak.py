@@ -41,9 +41,9 @@ def test_pieces_add_up(
     assert pieces["in all"]["states"] == pieces["states"]["worlds"]["heirs"]["states"] > 100
 
     assert run("report", *into) == 0
-    told = capsys.readouterr().out
-    assert "(a whole run: 100,000)" in told
-    assert f"heirs  states {pieces['in all']['states']:,}," in told
+    output = capsys.readouterr().out
+    assert "(a whole run: 100,000)" in output
+    assert f"heirs  states {pieces['in all']['states']:,}," in output
 
 
 def test_a_violation_is_reported_and_sets_the_exit_status(
@@ -51,18 +51,18 @@ def test_a_violation_is_reported_and_sets_the_exit_status(
 ) -> None:
     monkeypatch.setattr(History, "waits", lambda self: ["job 1 of nobody"])
     assert run("schedules", "--seeds", "3") == 1
-    told = capsys.readouterr()
-    assert "every job ends: job 1 of nobody did not end" in told.err
-    assert told.out.splitlines()[-1] == "python -m wmp.testing --seeds 3 --trace"
+    output = capsys.readouterr()
+    assert "every job ends: job 1 of nobody did not end" in output.err
+    assert output.out.splitlines()[-1] == "python -m wmp.testing --seeds 3 --trace"
 
 
 def test_a_piece_that_runs_out_of_time_reports_its_progress(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("schedules", "--seeds", "5:5000", "--minutes", "0.001", "--json") == 0
-    told = json.loads(capsys.readouterr().out)["schedules"]
-    assert told["seeds"] == [f"5:{5 + told['schedules']}"]
-    assert 1 <= told["schedules"] < 100
+    output = json.loads(capsys.readouterr().out)["schedules"]
+    assert output["seeds"] == [f"5:{5 + output['schedules']}"]
+    assert 1 <= output["schedules"] < 100
 
     assert run("states", "--worlds", "tiny", "--minutes", "0.001", "--json") == 0
     tiny = json.loads(capsys.readouterr().out)["states"]["worlds"]["tiny"]

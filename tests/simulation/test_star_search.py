@@ -133,4 +133,4 @@ def test_without_the_end_of_a_conflict_a_pair_does_not_serve_again(monkeypatch):
     pair = (StarState.ACTIVE, StarInput.PEER_ACTIVE)
     monkeypatch.setattr(star, "TRANSITIONS", {**TRANSITIONS, pair: StarState.ACTIVE})
     search = searched(StarFault.LOSS)
-    assert not all(served_again(one) for one in search.came_from)
+    assert not all(served_again(step) for step in search.came_from)

@@ -58,14 +58,14 @@ class Stage:
 def test_a_request_waits_no_longer_than_timeout_and_settle():
     longest = 0.0
     for killed in range(21):  # the moment of the kill, over one heartbeat
-        for asked in range(41):  # the moment of the request after the kill, over two seconds
+        for step in range(41):  # the moment of the request after the kill, over two seconds
             stage = Stage()
             stage.run(3.0)
             stage.ask(Requested(1, (b"before",)))
             assert len(stage.answers) == 1
             stage.run(3.0 + killed * STEP)
             del stage.nodes[0]
-            stage.run(stage.now + asked * STEP)
+            stage.run(stage.now + step * STEP)
             began = stage.now
             stage.ask(Requested(2, (b"after",)))
             stage.run(began + 20)

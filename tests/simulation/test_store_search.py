@@ -12,9 +12,9 @@ AGAIN = "a job runs no more often than it must"
 
 
 def test_some_states_of_a_small_world_with_a_store_keep_the_promises() -> None:
-    found = search_store(30)
+    result = search_store(30)
 
-    assert found.states >= 30
+    assert result.states >= 30
 
 
 def test_a_world_that_runs_on_without_faults_ends_its_job() -> None:
@@ -28,18 +28,18 @@ def test_a_world_that_runs_on_without_faults_ends_its_job() -> None:
 
 @pytest.mark.deep
 def test_every_state_of_a_small_world_with_a_store_keeps_the_promises() -> None:
-    found = search_store(5_000)
+    result = search_store(5_000)
 
-    assert found.emptied
-    assert found.states > 500
-    assert found.leaves > 50
+    assert result.emptied
+    assert result.states > 500
+    assert result.leaves > 50
 
 
 @pytest.mark.deep
 def test_states_of_a_small_world_with_two_managers_keep_the_promises() -> None:
-    found = search_store(300, managers=2, ticks_left=1)
+    result = search_store(300, managers=2, ticks_left=1)
 
-    assert found.leaves > 5
+    assert result.leaves > 5
 
 
 @pytest.mark.deep

@@ -38,9 +38,9 @@ def digests(hash_seed: str) -> str:
 
 
 def test_equal_seeds_have_equal_traces_in_any_process():
-    one, two = digests("1"), digests("2")
-    assert one == two == " ".join(simulate(seed).digest for seed in SEEDS)
-    assert len(set(one.split())) == len(SEEDS)
+    first, two = digests("1"), digests("2")
+    assert first == two == " ".join(simulate(seed).digest for seed in SEEDS)
+    assert len(set(first.split())) == len(SEEDS)
 
 
 def test_telling_everything_changes_nothing():

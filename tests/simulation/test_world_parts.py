@@ -68,9 +68,9 @@ def connections():
         settings = DeviceSettings(identity=name.encode(), epoch=1, upstreams=max(1, len(upstreams)))
         network.add(name, DeviceMachine(settings), upstreams)
     agenda = Agenda(network)
-    made = FaultyConnections(network, agenda, Trace(), Random(1), Random(2), Counter())
-    made.latency.update(above=0.1, w=0.1)
-    return made
+    connections = FaultyConnections(network, agenda, Trace(), Random(1), Random(2), Counter())
+    connections.latency.update(above=0.1, w=0.1)
+    return connections
 
 
 def on_its_way(connections: FaultyConnections) -> int:

@@ -109,7 +109,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def executors(application: str) -> list[int]:
     """Return the processes of the executors of an application."""
-    found = []
+    addresses = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             try:
@@ -118,5 +118,5 @@ def executors(application: str) -> list[int]:
                 continue
             # The launcher has the name of the application too, but not this class as an argument.
             if b"CoarseGrainedExecutorBackend\0" in command and application.encode() in command:
-                found.append(int(entry))
-    return sorted(found)
+                addresses.append(int(entry))
+    return sorted(addresses)

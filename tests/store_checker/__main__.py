@@ -99,7 +99,7 @@ class StoreChecker:
 
             self.server = PostgresServer()
             self.proxies = [PostgresProxy(self.server.url) for _ in places]
-            places = [one.url for one in self.proxies]
+            places = [proxy.url for proxy in self.proxies]
         self.place = places[0]
         make_store(self.place).close()
         ports = [free_port() for _ in range(4)]
@@ -136,8 +136,8 @@ class StoreChecker:
             party.kill()
             kind = f"kill {party.name}"
         elif kind == "all":
-            for one in self.parties.values():
-                one.kill()
+            for process in self.parties.values():
+                process.kill()
             kind = "kill all"
         elif kind == "stop":
             party.stop(self.draw.choice([0.5, 2.0, 5.0, 12.0]))
@@ -198,9 +198,9 @@ class StoreChecker:
             return False
         self.enough = True
         (self.folder / "enough").touch()
-        parties = [one for name, one in self.parties.items() if name in ("s0", "s1", "create")]
+        parties = [party for name, party in self.parties.items() if name in ("s0", "s1", "create")]
         asker = self.parties["ask"]
-        ends = self._until(lambda: asker.ended() and all(one.ended() for one in parties))
+        ends = self._until(lambda: asker.ended() and all(party.ended() for party in parties))
         # The pair serves its client, and submits until all its own jobs have ended.
         log = self.logs["p"]
         ends = ends and self._until(lambda: log.asked == log.ended.keys())
@@ -237,13 +237,13 @@ class StoreChecker:
         """Compare the store with the logs."""
         self.total()
         store = make_store(self.place if self.server is None else self.server.url)
-        found: dict[str, list[Any]] = {}
+        ends: dict[str, list[Any]] = {}
         after = -1
         while page := store.list(JobFilter(), after=after, limit=1000, payloads=True):
             for job in page:
                 if job.key is not None:
                     # A dispatcher has a word in front of the key.
-                    found.setdefault(job.key.removeprefix("http:"), []).append(job)
+                    ends.setdefault(job.key.removeprefix("http:"), []).append(job)
             after = page[-1].id
         damages = store.check() if self.server is None else []
         store.close()
@@ -259,10 +259,12 @@ class StoreChecker:
                 if result != expected(payload_of(name, number)):
                     faults["wrong"].append(f"{name}-{number}: {result}")
             if name == "ask":
-                faults["stuck"] += [f"ask-{one}" for one in log.asked - log.ended.keys()]
+                faults["stuck"] += [
+                    f"ask-{asked_number}" for asked_number in log.asked - log.ended.keys()
+                ]
                 continue
             for number in sorted(log.acknowledged):
-                jobs = found.get(f"{name}-{number}", [])
+                jobs = ends.get(f"{name}-{number}", [])
                 if not jobs:
                     faults["lost"].append(f"{name}-{number}")
                 elif len(jobs) > 1:

@@ -35,15 +35,15 @@ LANES = 3
 """Chunks that are under way."""
 
 
-def opened(place: str, clock: Path) -> Any:
+def opened(address: str, clock: Path) -> Any:
     """Open a store. A store on SQLite has a clock that is set by a file, in seconds of error."""
-    if "://" in place:
-        return make_store(place)
+    if "://" in address:
+        return make_store(address)
 
     def now() -> float:
         return time.time() + float(struct.unpack("d", clock.read_bytes())[0])
 
-    return wmp.SqliteStore(place, clock=now, reserve=1 << 20)
+    return wmp.SqliteStore(address, clock=now, reserve=1 << 20)
 
 
 class Submitter:
@@ -91,30 +91,30 @@ class Submitter:
                 await asyncio.sleep(0.1)
         self.log.write(acks=chunk)
         results = await asyncio.gather(*jobs, return_exceptions=True)
-        if any(isinstance(one, wmp.ClosedError | asyncio.CancelledError) for one in results):
+        if any(isinstance(result, wmp.ClosedError | asyncio.CancelledError) for result in results):
             raise wmp.ClosedError("the manager has ended")
         wrong = [
-            f"job {number} of {self.name} ended with {one!r}"
-            for number, one in zip(chunk, results, strict=True)
-            if isinstance(one, BaseException)
+            f"job {number} of {self.name} ended with {result!r}"
+            for number, result in zip(chunk, results, strict=True)
+            if isinstance(result, BaseException)
         ]
         ends = [
-            (number, bytes(one).decode())
-            for number, one in zip(chunk, results, strict=True)
-            if not isinstance(one, BaseException)
+            (number, bytes(result).decode())
+            for number, result in zip(chunk, results, strict=True)
+            if not isinstance(result, BaseException)
         ]
         self.log.write(ends=ends, **({"wrong": wrong} if wrong else {}))
 
 
-async def submit(folder: Path, name: str, place: str, endpoint: str) -> None:
+async def submit(folder: Path, name: str, address: str, endpoint: str) -> None:
     """Be a manager that submits."""
-    store = opened(place, folder / "clock")
+    store = opened(address, folder / "clock")
     async with aio.Manager(endpoint, store=store, identity=name) as manager:
         await Submitter(folder, name).run(manager)
         await manager.close(0.0)
 
 
-async def pair(folder: Path, name: str, place: str, own: str, other: str) -> None:
+async def pair(folder: Path, name: str, store: str, own: str, other: str) -> None:
     """Be one manager of a pair, with a door. The active one submits; both write one log."""
     role = "primary" if own == "a" else "backup"
     star = gateways.BinaryStar(
@@ -122,7 +122,7 @@ async def pair(folder: Path, name: str, place: str, own: str, other: str) -> Non
     )
     manager = aio.Manager(
         f"ipc://{folder}/pair-{own}",
-        store=opened(place, folder / "clock"),
+        store=opened(store, folder / "clock"),
         identity=f"pair-{own}",
         star=star,
     )
@@ -169,8 +169,8 @@ def create(folder: Path, name: str, url: str) -> None:
                 with contextlib.suppress(httpx.TransportError):
                     answer = client.request(method, path, **more)
                     if answer.status_code < 300:
-                        found: dict[str, Any] = answer.json()
-                        return found
+                        listed: dict[str, Any] = answer.json()
+                        return listed
                     if answer.status_code != 503:
                         log.write(wrong=[f"{method} {path}: {answer.status_code} {answer.text}"])
                 time.sleep(0.05)
@@ -197,11 +197,11 @@ def create(folder: Path, name: str, url: str) -> None:
                 log.write(ends=[(number, str(document["result"]))])
 
 
-async def dispatch(folder: Path, name: str, place: str, http: str, bind: str) -> None:
+async def dispatch(folder: Path, name: str, store: str, http: str, bind: str) -> None:
     """Be a dispatcher. All programs of a host have the same clock, so this one has it, too."""
-    opening.make_store = lambda place: opened(place, folder / "clock")
+    opening.make_store = lambda store: opened(store, folder / "clock")
     settings = settings_of({"jobs.max_worker_losses": 1000})
-    await serving.serve_dispatcher(place, http, settings, bind=[bind], report=logging.warning)
+    await serving.serve_dispatcher(store, http, settings, bind=[bind], report=logging.warning)
 
 
 def work(folder: Path, name: str, *endpoints: str) -> None:
@@ -218,12 +218,14 @@ def main() -> None:
     """Run one program."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     what, folder, *rest = sys.argv[1:]
-    programs = {one.__name__: one for one in (submit, pair, ask, dispatch, create, work)}
+    programs = {
+        function.__name__: function for function in (submit, pair, ask, dispatch, create, work)
+    }
     program: Any = programs[what]
-    made = program(Path(folder), *rest)
+    coroutine = program(Path(folder), *rest)
     try:
-        if asyncio.iscoroutine(made):
-            asyncio.run(made)
+        if asyncio.iscoroutine(coroutine):
+            asyncio.run(coroutine)
     except (wmp.WMPError, OSError) as error:  # the checker starts the program again
         logging.warning("%s: %s", what, error)
         os._exit(1)

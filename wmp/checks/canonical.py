@@ -171,7 +171,7 @@ def stream_shape(
         columned = columns and _columns_shape(columns)
         kept.append((message.command, shape, columned, sends, message.replaced))
     # A gap that was reported before the last message in order no longer matters.
-    return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
+    return tuple(kept), stream._requested == stream.received + 1, stream.unacked_bytes
 
 
 def claim_shape(

@@ -20,7 +20,7 @@ from wmp.store.opening import (
     ReadableStore,
     open_reader,
     open_writer,
-    printable_place,
+    printable_address,
     restore_store,
 )
 from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
@@ -210,7 +210,7 @@ def _stat(store: str, check: bool, as_json: bool) -> int:
         for name, value in summary.items():
             print(f"{name:<11}{value:>12}")
     for text in damage:
-        complain(_PROGRAM, f"{printable_place(store)} is damaged: {text}")
+        complain(_PROGRAM, f"{printable_address(store)} is damaged: {text}")
     return FAILED if damage else 0
 
 
@@ -349,7 +349,7 @@ def _restore(places: tuple[str, ...], in_place: bool) -> int:
 def _restored(store: str) -> int:
     """Name the command that replaced this one."""
     raise click.UsageError(
-        f"this command is called `wmp jobs restore --in-place {printable_place(store)}` now"
+        f"this command is called `wmp jobs restore --in-place {printable_address(store)}` now"
     )
 
 
@@ -371,11 +371,11 @@ def _check(store: str) -> int:
         damage = reader.check()
         number = sum(reader.counts().values()) if not damage else 0
     for text in damage:
-        complain(_PROGRAM, f"{printable_place(store)} is damaged: {text}")
+        complain(_PROGRAM, f"{printable_address(store)} is damaged: {text}")
     if damage:
         complain(_PROGRAM, "run `wmp jobs restore COPY STORE` to put a backup in place")
         return FAILED
-    click.echo(f"{printable_place(store)} is whole: {counted(number, 'job')}")
+    click.echo(f"{printable_address(store)} is whole: {counted(number, 'job')}")
     return 0
 
 

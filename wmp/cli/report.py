@@ -250,7 +250,9 @@ def _follow(
                     return False
             elif not quiet:
                 jobs = int(report.result.summary["jobs"])
-                text = f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(report)}"
+                text = (
+                    f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_violations_text(report)}"
+                )
                 if text != shown:  # a report of settled jobs often has the same numbers
                     bar.complain(text)
                     shown = text
@@ -336,7 +338,7 @@ def _print_outcome(report: _Report, *, as_json: bool) -> None:
             f"{numbers['seconds']:.1f} s: {counted(int(numbers['jobs']), 'job')}, "
             f"{', '.join(ends)}; {counted(lost, 'lease')} lost"
         )
-        print(_found(report))
+        print(_violations_text(report))
         for finding in report.result.findings:
             unsure = "" if finding["certain"] else ", which gaps may explain"
             text = printable(finding["text"])
@@ -363,7 +365,7 @@ def _print_outcome(report: _Report, *, as_json: bool) -> None:
     print(f"report: {_near(report.page)}, made in {report.seconds:.1f} s")
 
 
-def _found(report: _Report) -> str:
+def _violations_text(report: _Report) -> str:
     certain, uncertain = report.result.violations, report.result.uncertain
     text = f"violations: {certain}"
     return text + (

@@ -54,7 +54,7 @@ def _status(text: str) -> str:
 _Status = Annotated[str, AfterValidator(_status), Field(json_schema_extra={"enum": list(STATUSES)})]
 
 
-def _found(text: str) -> int:
+def _number_at(text: str) -> int:
     """Return the number of an `_id`.
 
     Raises:
@@ -136,7 +136,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         after: Annotated[IdText | None, Query()] = None,
     ) -> JsonAnswer:
         """List jobs in the order of `_id`, one page at a time."""
-        begin = 0 if after is None else _found(after)
+        begin = 0 if after is None else _number_at(after)
         role = None if type is None else type.encode("utf-8", "replace").decode()
         jobs, following = await dispatcher.read(
             lambda store: list_jobs(store, status, role, begin, limit)
@@ -146,7 +146,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     @app.get("/dispatcher/jobs/{id}", responses=answered("JobDocument"))
     async def get_job(id: _Id) -> JsonAnswer:
         """Read a job, and why it waits."""
-        number = _found(id)
+        number = _number_at(id)
         offers = dispatcher.offers()
 
         def read(store: Any) -> dict[str, Any] | None:
@@ -163,7 +163,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     )
     async def cancel_job(id: _Id) -> JsonAnswer:
         """Cancel a job."""
-        cancelled = await dispatcher.run(CancelJob(_found(id)))
+        cancelled = await dispatcher.run(CancelJob(_number_at(id)))
         if cancelled is None:
             return _job_missing(id)
         document, ended = cancelled
@@ -172,7 +172,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     @app.get("/dispatcher/jobs/{id}/history", responses=answered("JobHistory"))
     async def get_history(id: _Id) -> JsonAnswer:
         """Read the attempts of a job that failed or were lost."""
-        number = _found(id)
+        number = _number_at(id)
         document = await dispatcher.read(lambda store: history(store, number))
         return _job_missing(id) if document is None else JsonAnswer(document)
 
@@ -183,7 +183,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             payload = failure_payload(completion.result)
         else:
             payload = json.dumps(completion.result).encode()
-        step = Finish(_found(id), completion.attempt, completion.status, payload)
+        step = Finish(_number_at(id), completion.attempt, completion.status, payload)
         done = await dispatcher.run(step)
         if not done.known:
             return _job_missing(id)
@@ -211,14 +211,14 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     @app.get("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
     async def get_worker(id: _Id) -> JsonAnswer:
         """Read a worker."""
-        number = _found(id)
+        number = _number_at(id)
         worker = await dispatcher.read(lambda store: WorkerRecord.read(store, number))
         return _worker_missing(id) if worker is None else JsonAnswer(worker_document(worker))
 
     @app.delete("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
     async def resign_worker(id: _Id) -> JsonAnswer:
         """Resign: the worker gets no more jobs, and its jobs are queued again."""
-        worker = await dispatcher.run(Resign(settings, _found(id)))
+        worker = await dispatcher.run(Resign(settings, _number_at(id)))
         return _worker_missing(id) if worker is None else JsonAnswer(worker_document(worker))
 
     @app.get("/dispatcher/capacity", responses=answered("Capacity"))

@@ -82,7 +82,7 @@ class DispatcherMachine:
     """When each job in `d` gets its worker."""
     _awaited: set[tuple[int, int]] = field(factory=set)
     """Jobs whose cancellations are under way."""
-    _max_worker_losses: list[tuple[float, DispatcherStep]] = field(factory=list)
+    _postponed_steps: list[tuple[float, DispatcherStep]] = field(factory=list)
     """Steps that were not committed, and when each runs again."""
     _callbacks: set[int] = field(factory=set)
     """Numbers of the callbacks that are under way."""
@@ -97,7 +97,7 @@ class DispatcherMachine:
     def deadline(self) -> float | None:
         """Return when the machine wants :class:`TimePassed`; None for never."""
         waiting = [when for step, when in self._due.items() if step not in self._running]
-        waiting += [when for when, _ in self._max_worker_losses]
+        waiting += [when for when, _ in self._postponed_steps]
         return min([*waiting, *self._cooling.values()], default=None)
 
     def may_send(self, renewed: float, now: float) -> bool:
@@ -171,9 +171,9 @@ class DispatcherMachine:
             else:
                 self._due[TakeCallbacks] = now + _CALLBACKS
                 actions.append(RunStep(TakeCallbacks(frozenset(self._callbacks))))
-        again = [step for when, step in self._max_worker_losses if when <= now]
+        again = [step for when, step in self._postponed_steps if when <= now]
         if again:
-            self._max_worker_losses = [entry for entry in self._max_worker_losses if entry[0] > now]
+            self._postponed_steps = [entry for entry in self._postponed_steps if entry[0] > now]
             actions += [RunStep(step) for step in again]
         ready = [job for job, when in self._cooling.items() if when <= now]
         if ready:
@@ -250,4 +250,4 @@ class DispatcherMachine:
         elif not isinstance(step, NotePing):
             # A health check that was written although the step failed would count twice. All other
             # steps have no effect the second time.
-            self._max_worker_losses.append((now + _AGAIN, step))
+            self._postponed_steps.append((now + _AGAIN, step))

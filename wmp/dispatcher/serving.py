@@ -22,7 +22,7 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.security import Security
-from wmp.store.opening import place_with_settings, printable_place
+from wmp.store.opening import printable_address, store_opener
 from wmp.store.transaction import TransactingStore
 
 _LOCAL: Final = "inproc://http-worker"
@@ -87,7 +87,7 @@ async def serve_dispatcher(
     quiet_libraries()
     stopped = asyncio.Event()
     with on_signals(stopped.set):
-        open_file = place_with_settings(store, reserve=reserve, group=group)
+        open_file = store_opener(store, reserve=reserve, group=group)
         of_manager = open_file() if bind and open_file is not None else store
         manager = _StoreManager(*bind, store=of_manager, security=security) if bind else None
         bound = bound_socket(host, port)
@@ -108,7 +108,7 @@ async def serve_dispatcher(
                 async with server:
                     report(
                         f"dispatcher {dispatcher.number} serves {server.url} with store "
-                        f"{printable_place(store)}"
+                        f"{printable_address(store)}"
                     )
                     if manager is not None:
                         report(f"WMP workers connect to {', '.join(manager.endpoints)}")

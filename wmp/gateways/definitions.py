@@ -63,7 +63,7 @@ from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.store.contract import Store
-from wmp.store.opening import make_store, place_with_settings
+from wmp.store.opening import make_store, store_opener
 
 DRAIN_SECONDS: Final = 60.0
 """Seconds that requests in progress have after the first signal."""
@@ -102,7 +102,7 @@ class TitanicDefinition:
         """Return what opens the store; the call waits for the disk, and may raise
         :class:`~wmp.errors.ConfigError` and :class:`~wmp.errors.StoreError`."""
         path = os.fspath(self.store)
-        opened = place_with_settings(path, reserve=self.reserve, group=self.group)
+        opened = store_opener(path, reserve=self.reserve, group=self.group)
         return opened or functools.partial(make_store, path)
 
 

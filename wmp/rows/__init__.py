@@ -14,7 +14,7 @@ if importlib.util.find_spec("pyarrow") is None:
     )
 
 from wmp.rows.payloads import CODEC, decode, encode
-from wmp.rows.pieces import Piece, RowPlace, cut
+from wmp.rows.pieces import Piece, TablePartition, cut
 from wmp.rows.row_handlers import handler, row_handler
 from wmp.rows.row_jobs import run_rows
 from wmp.rows.row_terms import RowTerms
@@ -22,8 +22,8 @@ from wmp.rows.row_terms import RowTerms
 __all__ = [
     "CODEC",
     "Piece",
-    "RowPlace",
     "RowTerms",
+    "TablePartition",
     "cut",
     "decode",
     "encode",

@@ -10,7 +10,7 @@ from attrs import frozen
 
 
 @frozen
-class RowPlace:
+class TablePartition:
     """The table to which pieces belong: query, batch and partition."""
 
     query: str = ""
@@ -60,11 +60,11 @@ def cut(
             first += count
 
 
-def key_of(place: RowPlace, first: int, role: str, payload: bytes) -> str:
+def key_of(partition: TablePartition, first: int, role: str, payload: bytes) -> str:
     """Return the key of a job (ROWS-2.4).
 
     Args:
-        place: Query, batch and partition.
+        partition: Query, batch and partition.
         first: The first row.
         role: Role of the job.
         payload: The encoded rows, with the result schema. Two transforms of one query with one role
@@ -72,6 +72,6 @@ def key_of(place: RowPlace, first: int, role: str, payload: bytes) -> str:
     """
     digest = hashlib.blake2b(role.encode() + b"\0", digest_size=16)
     digest.update(payload)
-    name = hashlib.blake2b(place.query.encode(), digest_size=8).hexdigest()
-    where = f"{place.query[:80]}:{name}:{place.batch}:{place.partition}:{first}"
+    name = hashlib.blake2b(partition.query.encode(), digest_size=8).hexdigest()
+    where = f"{partition.query[:80]}:{name}:{partition.batch}:{partition.partition}:{first}"
     return f"rows:{where}:{digest.hexdigest()}"

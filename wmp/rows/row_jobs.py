@@ -22,7 +22,7 @@ from wmp.errors import (
     WMPError,
 )
 from wmp.rows.payloads import CODEC, ResultRequest, encode, with_request
-from wmp.rows.pieces import Piece, RowPlace, cut, key_of
+from wmp.rows.pieces import Piece, TablePartition, cut, key_of
 from wmp.rows.result_tables import failed_rows, fit
 from wmp.rows.row_terms import RowTerms
 
@@ -45,7 +45,7 @@ def run_rows(
     batches: Iterable[pyarrow.RecordBatch],
     schema: pyarrow.Schema | None,
     terms: RowTerms,
-    place: RowPlace,
+    partition: TablePartition,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Have workers do the rows of a partition, and yield the results.
 
@@ -55,14 +55,14 @@ def run_rows(
         schema: The result schema, without the error column; None to accept any result, and to
             yield nothing.
         terms: How to cut, and what to do with errors.
-        place: Query, batch and partition.
+        partition: Query, batch and partition.
 
     Raises:
         RowsFailed: A piece failed, and ``terms.errors`` is ``"raise"``.
         NoWorkers: For ``terms.unserved`` seconds no connected worker could do a waiting piece.
         ClosedError: The manager was closed.
     """
-    run = _Partition(manager, schema, terms, place)
+    run = _Partition(manager, schema, terms, partition)
     pieces = cut(batches, terms.rows_per_job, terms.max_bytes)
     try:
         for piece in pieces:
@@ -80,11 +80,15 @@ class _Partition:
     """The pieces of one partition that are under way."""
 
     def __init__(
-        self, manager: Manager, schema: pyarrow.Schema | None, terms: RowTerms, place: RowPlace
+        self,
+        manager: Manager,
+        schema: pyarrow.Schema | None,
+        terms: RowTerms,
+        partition: TablePartition,
     ) -> None:
         self._manager = manager
         self._terms = terms
-        self._place = place
+        self._partition = partition
         self._request = _request(schema, terms)
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.under_way: dict[int, tuple[Piece, Job | Exception]] = {}
@@ -117,7 +121,7 @@ class _Partition:
         if terms.store is not None:
             # Without a store, a copy of this task in this process would share the jobs, and an end
             # of one of the two tasks would cancel the jobs of the other.
-            key = key_of(self._place, piece.first, terms.role, payload)
+            key = key_of(self._partition, piece.first, terms.role, payload)
             unique = {"key": key, "unique": "kept"}
         while True:
             try:
@@ -178,7 +182,7 @@ class _Partition:
     def _no_workers(self, cause: str) -> NoWorkers:
         where = ", ".join(self._terms.through)
         return NoWorkers(
-            f"no worker for role {self._terms.role!r} of {self._place} within "
+            f"no worker for role {self._terms.role!r} of {self._partition} within "
             f"{self._terms.unserved:g} s through {where}: {cause}; start one with `wmp worker`, "
             "check that the address is one that a device binds for managers (--bind-managers), and "
             "if the workers are tasks of the same Spark, leave slots for them, or raise unserved"
@@ -189,7 +193,7 @@ class _Partition:
         logger.warning(
             "%s: no job of role %r ended for %.0f s; this manager has %d waiting and %d running "
             "jobs, and %d workers",
-            self._place, self._terms.role, seconds, now.queued, now.leased, len(now.workers),
+            self._partition, self._terms.role, seconds, now.queued, now.leased, len(now.workers),
         )  # fmt: skip
 
     def _end(self, number: int) -> Iterator[pyarrow.RecordBatch]:
@@ -229,8 +233,8 @@ class _Partition:
             row = f" in row {piece.first + int(indices[-1])}"
         kind = "" if isinstance(error, JobFailed) else f"{type(error).__name__}: "
         return RowsFailed(
-            f"{piece} of {self._place} failed at role {self._terms.role!r}{row}: {kind}{error}",
-            partition=self._place.partition,
+            f"{piece} of {self._partition} failed at role {self._terms.role!r}{row}: {kind}{error}",
+            partition=self._partition.partition,
             first_row=piece.first,
             rows=piece.rows.num_rows,
         )

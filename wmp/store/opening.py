@@ -82,7 +82,7 @@ def is_url(address: str | os.PathLike[str]) -> bool:
     return True
 
 
-def printable_place(address: str | os.PathLike[str]) -> str:
+def printable_address(address: str | os.PathLike[str]) -> str:
     """Return the address of a store for people: a URL without user, password and parameters.
 
     A password that was not quoted may contain ``/``, ``?`` or ``@``, and no part of it is returned.
@@ -122,7 +122,7 @@ def make_store(address: str | os.PathLike[str], **settings: Any) -> WritableStor
     return SqliteStore(address, **settings)
 
 
-def place_with_settings(
+def store_opener(
     address: str, *, reserve: int | None = None, group: str | None = None
 ) -> Callable[[], WritableStore] | None:
     """Return what opens a store with settings that only files have; None if there are none.

@@ -14,9 +14,9 @@ from tests.waiting import wait_until
 @contextlib.contextmanager
 def busy(executor: wmp.Executor, path: Path, calls: int = 2) -> Iterator[list[wmp.Job]]:
     """Keep worker processes busy until the block ends."""
-    made = [executor.submit(functions.wait_for, str(path)) for _ in range(calls)]
+    calls_made = [executor.submit(functions.wait_for, str(path)) for _ in range(calls)]
     wait_until(lambda: len(list(path.parent.glob(f"{path.name}.*"))) == calls)
     try:
-        yield made
+        yield calls_made
     finally:
         path.touch()

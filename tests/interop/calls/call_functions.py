@@ -33,8 +33,8 @@ class StrangeError(Exception):
 class BadError(Exception):
     """An exception that cannot be unpickled."""
 
-    def __init__(self, one: str, two: str) -> None:
-        super().__init__(one)
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
 
 
 def capture(*args: Any, **kwargs: Any) -> list[Any]:

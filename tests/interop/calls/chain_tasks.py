@@ -6,8 +6,8 @@ import wmp
 
 
 @wmp.task
-def add(one: int, other: int) -> int:
-    return one + other
+def add(first: int, other: int) -> int:
+    return first + other
 
 
 @wmp.task

@@ -36,7 +36,7 @@ def test_a_task_is_submitted_to_an_asyncio_manager() -> None:
             job = await adding.submit(2, right=3)
             assert await asyncio.wait_for(job, WAIT) == 5
             assert await double.using(manager, priority=2)(4) == 8
-            assert [one async for one in adding.map([1, 2], right=10)] == [11, 12]
+            assert [result async for result in adding.map([1, 2], right=10)] == [11, 12]
             gpu = adding.using(role="gpu")
             assert (gpu.role, repr(gpu)) == ("gpu", "<AioTask gpu>")
             assert await gpu(1) == 2

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(scope="module")
 def executor() -> Iterator[wmp.Executor]:
     """An executor that all tests share, because each start of a process takes long."""
-    with wmp.Executor(workers=2) as made:
-        yield made
+    with wmp.Executor(workers=2) as executor:
+        yield executor
 
 
 # -- submit ------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_the_death_of_a_process_breaks_its_call_and_no_other(executor: wmp.Execu
 @pytest.mark.rule("CALL-5.1")
 def test_no_other_process_can_reach_the_workers(executor: wmp.Executor) -> None:
     assert executor._own is not None
-    assert [one.partition("://")[0] for one in executor._own.endpoints] == ["inproc"]
+    assert [endpoint.partition("://")[0] for endpoint in executor._own.endpoints] == ["inproc"]
     assert executor.submit(functions.where).result(WAIT) in children(os.getpid())
 
 

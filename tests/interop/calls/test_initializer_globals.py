@@ -25,17 +25,17 @@ def test_calls_read_what_the_initializer_of_the_main_program_has_set() -> None:
         [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=RUN, check=False
     )
     assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout)
+    output = json.loads(run.stdout)
 
     # The pool of Python is the judge: by a global, a dict, a class, a function and a counter.
-    assert found["expected"] == [
+    assert output["expected"] == [
         *("1 by connection to db1", "db1", "db1", "db1"),
         *(11, 12, 12, "2 by connection to db1"),
     ]
-    assert found["seen"] == found["partial"] == found["expected"]
-    assert found["mapped"] == [f"{number} by connection to db1" for number in range(4)]
+    assert output["seen"] == output["partial"] == output["expected"]
+    assert output["mapped"] == [f"{number} by connection to db1" for number in range(4)]
     # A global that the initializer does not name comes with each call, as without an initializer.
-    assert found["changed"] == ["1 old", "2 new", "1 new"]
+    assert output["changed"] == ["1 old", "2 new", "1 new"]
 
 
 @pytest.mark.rule("CALL-5.6")

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.interop
 def kept() -> Iterator[None]:
     """End the processes that the backend keeps."""
     yield
-    for one in backend._kept:
-        one.executor.shutdown()
+    for kept in backend._kept:
+        kept.executor.shutdown()
 
 
 def parallel(**settings: object) -> joblib.Parallel:
@@ -116,9 +116,9 @@ def nested(depth: int) -> list[str]:
 @pytest.mark.deep
 def test_nested_calls_use_threads_and_then_none() -> None:
     with joblib.parallel_config("wmp", n_jobs=2):
-        found = parallel()(joblib.delayed(nested)(2) for _ in range(2))
+        results = parallel()(joblib.delayed(nested)(2) for _ in range(2))
 
-    assert found == [["ThreadingBackend", "SequentialBackend", "SequentialBackend"]] * 2
+    assert results == [["ThreadingBackend", "SequentialBackend", "SequentialBackend"]] * 2
 
 
 def test_a_call_inside_a_batch_uses_threads_and_a_part_of_the_cores() -> None:
@@ -132,9 +132,9 @@ def test_a_call_inside_a_batch_uses_threads_and_a_part_of_the_cores() -> None:
 @pytest.mark.deep
 def test_libraries_below_get_a_part_of_the_cores() -> None:
     with joblib.parallel_config("wmp", n_jobs=2, inner_max_num_threads=3):
-        found = parallel()(joblib.delayed(functions.variable)("OMP_NUM_THREADS") for _ in range(4))
+        values = parallel()(joblib.delayed(functions.variable)("OMP_NUM_THREADS") for _ in range(4))
 
-    assert found == ["3"] * 4
+    assert values == ["3"] * 4
 
 
 def test_the_workers_of_a_manager_do_the_batches() -> None:
@@ -145,8 +145,8 @@ def test_the_workers_of_a_manager_do_the_batches() -> None:
         manager.wait_for_workers(timeout=WAIT)
         with joblib.parallel_config("wmp", manager=manager, n_jobs=-1):
             assert joblib.effective_n_jobs() == 3
-            found = parallel()(joblib.delayed(threading.get_ident)() for _ in range(6))
-        assert threading.get_ident() not in found
+            threads = parallel()(joblib.delayed(threading.get_ident)() for _ in range(6))
+        assert threading.get_ident() not in threads
         wait_until(lambda: manager.statistics().queued == 0)
 
 
@@ -163,11 +163,11 @@ def test_a_grid_search_of_scikit_learn_finds_the_same() -> None:
     from sklearn.svm import SVC
 
     data, target = load_iris(return_X_y=True)
-    found = []
+    results = []
     for name in ("threading", "wmp"):
         search = GridSearchCV(SVC(), {"C": [0.1, 1, 10], "gamma": [0.01, 0.1]}, cv=3)
         with joblib.parallel_config(name, n_jobs=2):
             search.fit(data, target)
-        found.append((search.best_params_, search.cv_results_["mean_test_score"].tolist()))
+        results.append((search.best_params_, search.cv_results_["mean_test_score"].tolist()))
 
-    assert found[0] == found[1]
+    assert results[0] == results[1]

@@ -62,7 +62,7 @@ def test_the_settings_of_a_task_are_those_of_its_jobs(manager: wmp.Manager) -> N
         functions.flaky.using(retry=wmp.Retry(times=1, on=(ConnectionError,), backoff=0)).submit(
             "x"
         ).result(WAIT)
-    assert [one.attempt for one in caught.value.history] == [1, 2]
+    assert [failure.attempt for failure in caught.value.history] == [1, 2]
 
 
 def test_with_several_managers_a_task_needs_the_name_of_its_own(manager: wmp.Manager) -> None:
@@ -166,10 +166,10 @@ def test_the_program_serves_one_task_under_a_role(
     monkeypatch.syspath_prepend(str(tmp_path))
     import routed_tasks
 
-    place = ("--role", "gpu", "--connect")
+    options = ("--role", "gpu", "--connect")
     with (
         wmp.Manager(codec="cbor") as manager,
-        program("worker", "routed_tasks:shout", *place, *manager.endpoints, cwd=tmp_path),
+        program("worker", "routed_tasks:shout", *options, *manager.endpoints, cwd=tmp_path),
     ):
         routed = routed_tasks.shout.using(manager, role="gpu")
         assert routed.submit("hello").result(WAIT) == "HELLO"

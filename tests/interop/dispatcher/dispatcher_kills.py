@@ -133,37 +133,37 @@ class KillRun:
 
     def _start(self) -> None:
         dispatchers, http_workers, wmp_workers = self.counts
-        settings = [part for one in _SETTINGS for part in ("--set", one)]
+        settings = [part for setting in _SETTINGS for part in ("--set", setting)]
         base = ("dispatcher", "--store", self.store, *settings)
         endpoints = []
-        for place in range(dispatchers):
+        for index in range(dispatchers):
             first = ("--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
-            one = _KilledProgram(
-                (*base, *first), self.folder, f"dispatcher{place}", "WMP workers connect to"
+            setting = _KilledProgram(
+                (*base, *first), self.folder, f"dispatcher{index}", "WMP workers connect to"
             )
-            one.start()
-            text = one.wait_ready()
+            setting.start()
+            text = setting.wait_ready()
             url = text.split(" serves ")[1].split()[0]
             endpoint = text.split("WMP workers connect to ")[1].split()[0]
             # The next start has the same ports.
-            one.argv = [*base, "--http", url.removeprefix("http://"), "--bind", endpoint]
-            self.dispatchers.append(one)
+            setting.argv = [*base, "--http", url.removeprefix("http://"), "--bind", endpoint]
+            self.dispatchers.append(setting)
             self.urls.append(url)
             endpoints.append(endpoint)
         work = ("worker", "killed_work:handlers", "--slots", "4")
         to_http = [part for url in self.urls for part in ("--dispatcher", url)]
-        to_wmp = [part for one in endpoints for part in ("--connect", one)]
-        for place in range(http_workers):
+        to_wmp = [part for setting in endpoints for part in ("--connect", setting)]
+        for index in range(http_workers):
             argv = (*work, *to_http, "--http", "127.0.0.1:0")
-            one = _KilledProgram(argv, self.folder, f"http{place}", "worker serves ")
-            one.start()
-            port = one.wait_ready().split("worker serves http://")[1].split()[0]
-            one.argv = [*work, *to_http, "--http", port]
-            self.workers.append(one)
-        for place in range(wmp_workers):
-            one = _KilledProgram((*work, *to_wmp), self.folder, f"wmp{place}", "connected to")
-            one.start()
-            self.workers.append(one)
+            setting = _KilledProgram(argv, self.folder, f"http{index}", "worker serves ")
+            setting.start()
+            port = setting.wait_ready().split("worker serves http://")[1].split()[0]
+            setting.argv = [*work, *to_http, "--http", port]
+            self.workers.append(setting)
+        for index in range(wmp_workers):
+            setting = _KilledProgram((*work, *to_wmp), self.folder, f"wmp{index}", "connected to")
+            setting.start()
+            self.workers.append(setting)
 
     def run(self, timeout: float = 3600.0) -> None:
         """Create all jobs, kill everything in turn, and wait until all jobs have ended.
@@ -173,8 +173,8 @@ class KillRun:
         try:
             self._start()
             threads = [
-                threading.Thread(target=self._create, args=(range(place, self.jobs, 8),))
-                for place in range(8)
+                threading.Thread(target=self._create, args=(range(index, self.jobs, 8),))
+                for index in range(8)
             ]
             threads.append(threading.Thread(target=self._kill_all))
             for thread in threads:
@@ -183,21 +183,21 @@ class KillRun:
                 thread.join()
             self._wait_ended(time.monotonic() + timeout)
         finally:
-            for one in (*self.workers, *self.dispatchers):
-                one.kill()
+            for program in (*self.workers, *self.dispatchers):
+                program.kill()
 
     def _kill_all(self) -> None:
         servers = () if self.server is None else (self.server,)
         programs = itertools.cycle((*self.dispatchers, *servers, *self.workers))
-        for place, one in enumerate(itertools.islice(programs, self.wanted_kills)):
+        for index, program in enumerate(itertools.islice(programs, self.wanted_kills)):
             with self.changed:
-                enough = (place + 0.5) * self.jobs / self.wanted_kills
+                enough = (index + 0.5) * self.jobs / self.wanted_kills
                 self.changed.wait_for(lambda enough=enough: len(self.ids) >= enough)  # type: ignore[misc]
-            one.kill()
+            program.kill()
             with self.changed:
                 self.kills += 1
                 self.changed.notify_all()
-            one.start()
+            program.start()
             for other in (*self.dispatchers, *self.workers):
                 other.wait_ready()
 
@@ -235,15 +235,15 @@ class KillRun:
     def _wait_ended(self, until: float) -> None:
         with httpx.Client(timeout=WAIT, trust_env=False) as client:
             while time.monotonic() < until:
-                found = [
+                pages = [
                     self._ask(client, "GET", f"/dispatcher/jobs/?status={letter}&limit=1")
                     for letter in "qdrk"
                 ]
-                if not any(one["jobs"] for one in found):
+                if not any(page["jobs"] for page in pages):
                     break
-                for one in self.workers:
-                    if one.process is not None and one.process.poll() is not None:
-                        one.start()  # A worker ends when it reaches no dispatcher
+                for page in self.workers:
+                    if page.process is not None and page.process.poll() is not None:
+                        page.start()  # A worker ends when it reaches no dispatcher
                 time.sleep(0.2)
             self._read(client)
 
@@ -253,19 +253,19 @@ class KillRun:
         after = "0" * 24
         while after is not None:
             page = self._ask(client, "GET", f"/dispatcher/jobs/?limit=1000&after={after}")
-            for one in page["jobs"]:
+            for job in page["jobs"]:
                 # A create without an answer was sent again with its key: one job.
-                self.documents[numbers[one["_id"]]] = one
+                self.documents[numbers[job["_id"]]] = job
             after = page["next"]
 
     def report(self) -> dict[str, Any]:
         """Return what came of the jobs."""
-        letters = Counter(one["status"] for one in self.documents.values())
+        letters = Counter(document["status"] for document in self.documents.values())
         runs = Counter(map(int, self.executed.read_bytes().split()))
         ended = sum(letters[letter] for letter in "sfx")
         wrong = sum(
-            one["status"] != "s" or one["result"] != number
-            for number, one in self.documents.items()
+            document["status"] != "s" or document["result"] != number
+            for number, document in self.documents.items()
         )
         return {
             "jobs": len(self.ids),

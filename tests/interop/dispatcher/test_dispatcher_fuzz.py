@@ -33,7 +33,7 @@ SETTINGS: Final = ("workers.ping_interval=1000", "jobs.result_ttl=20000")
 def fuzz(folder: Path, *more: str) -> None:
     """Run a dispatcher, a worker, and schemathesis; the API answers no request by 5xx."""
     (folder / "work.py").write_text("handlers = {'a': str}\n", encoding="utf-8")
-    settings = [part for one in SETTINGS for part in ("--set", one)]
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
     argv = ("dispatcher", "--store", "jobs.db", "--http", "127.0.0.1:0", *settings)
     with wmp(*argv, cwd=folder) as program:
         url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]

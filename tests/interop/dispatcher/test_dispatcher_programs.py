@@ -47,8 +47,8 @@ def curl(folder: Path, line: str) -> dict[str, object]:
     done = subprocess.run(
         line, shell=True, cwd=folder, env=ENVIRON, capture_output=True, timeout=RUN, check=True
     )
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    result: dict[str, object] = json.loads(done.stdout)
+    return result
 
 
 def wait_ended(folder: Path, line: str) -> dict[str, object]:
@@ -64,10 +64,10 @@ def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, 
     _, url, endpoint = dispatcher
     blocks = FENCE.findall((EXAMPLE / "README.md").read_text(encoding="utf-8"))
     lines = [
-        one.replace("http://127.0.0.1:8081", url).replace("tcp://127.0.0.1:5570", endpoint)
-        for one in blocks
+        block.replace("http://127.0.0.1:8081", url).replace("tcp://127.0.0.1:5570", endpoint)
+        for block in blocks
     ]
-    assert [one.split()[:2] for one in lines[:2]] == [["wmp", "dispatcher"], ["wmp", "worker"]]
+    assert [block.split()[:2] for block in lines[:2]] == [["wmp", "dispatcher"], ["wmp", "worker"]]
     worker = lines[1].split()[1:]
     with wmp(*worker, "--http", "127.0.0.1:0", cwd=folder) as program:
         program.wait_for_line("registered as")
@@ -77,7 +77,7 @@ def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, 
         ended = wait_ended(folder, lines[3])
         assert (ended["status"], ended["result"]) == ("s", {"run": 1, "width": 320})
         capacity, workers, failed, history = (
-            curl(folder, one) for one in lines[4].strip().splitlines()
+            curl(folder, block) for block in lines[4].strip().splitlines()
         )
         assert capacity["maxJobs"] == 2
         assert len(workers["workers"]) == 1  # type: ignore[arg-type]
@@ -102,8 +102,8 @@ def test_a_command_does_the_jobs_of_a_dispatcher(
 ) -> None:
     _, url, endpoint = dispatcher
     places = (("--dispatcher", url, "--http", "127.0.0.1:0"), ("--connect", endpoint))
-    for place, ready in zip(places, ("registered as", "connected to manager"), strict=True):
-        command = ("--role", "copy", "--output", "json", *place, "--", "cat")
+    for flags, ready in zip(places, ("registered as", "connected to manager"), strict=True):
+        command = ("--role", "copy", "--output", "json", *flags, "--", "cat")
         with wmp("worker", *command, cwd=folder) as program:
             program.wait_for_line(ready)
             job = httpx.post(
@@ -139,13 +139,13 @@ def test_the_flag_allow_host_adds_names(folder: Path, monkeypatch: pytest.Monkey
     with wmp("dispatcher", *argv, "--config", "wmp.toml", cwd=folder) as program:
         url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
         names = ("a.example:8081", "b.example", "c.example", "evil.example")
-        assert [code_for(url, one, jobs) for one in names] == [200, 200, 200, 403]
+        assert [code_for(url, name, jobs) for name in names] == [200, 200, 200, 403]
         assert code_for(url, "evil.example", "/healthz") == 200
-    place = ("--http", "127.0.0.1:0", "--hostname", "d.example", "--allow-host", "e.example")
-    with wmp("worker", "work:handlers", "--dispatcher", url, *place, cwd=folder) as program:
+    flags = ("--http", "127.0.0.1:0", "--hostname", "d.example", "--allow-host", "e.example")
+    with wmp("worker", "work:handlers", "--dispatcher", url, *flags, cwd=folder) as program:
         url = program.wait_for_line("worker serves http").split(" serves ")[1].split()[0]
         names = ("d.example", "e.example", "evil.example")
-        assert [code_for(url, one, "/health_check/") for one in names] == [200, 200, 403]
+        assert [code_for(url, name, "/health_check/") for name in names] == [200, 200, 403]
     monkeypatch.setitem(ENVIRON, "WMP_DISPATCHER_ALLOW_HOST", "http://f.example")
     with wmp("dispatcher", *argv, cwd=folder) as program:
         program.wait_for_line("--allow-host is 'http://f.example'; expected a name or an address")
@@ -158,14 +158,14 @@ def test_a_worker_waits_for_its_first_dispatcher_and_stops_when_all_are_gone(fol
         # A bound socket that does not listen keeps the port from other programs.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{reserved.getsockname()[1]}"
-        worker = ("work:handlers", "--dispatcher", f"http://{place}", "--http", "127.0.0.1:0")
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        worker = ("work:handlers", "--dispatcher", f"http://{address}", "--http", "127.0.0.1:0")
         interval = "workers.ping_interval=200"
         with wmp("worker", *worker, cwd=folder) as program:
-            text = f"no dispatcher has registered this worker yet: http://{place}: ConnectError: "
+            text = f"no dispatcher has registered this worker yet: http://{address}: ConnectError: "
             program.wait_for_count(text, 2)
             with wmp(
-                *("dispatcher", "--store", "jobs.db", "--http", place, "--set", interval),
+                *("dispatcher", "--store", "jobs.db", "--http", address, "--set", interval),
                 cwd=folder,
             ):
                 program.wait_for_line("registered as")

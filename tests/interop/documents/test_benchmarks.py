@@ -35,15 +35,15 @@ def run(*arguments: str) -> Ended:
 def test_figures_are_verified_and_written_by_name(tmp_path, groups):
     path, rows = tmp_path / "figures.json", tmp_path / "figures.md"
 
-    found = run("--tiny", "--only", ",".join(groups), "--json", str(path), "--table", str(rows))
+    process = run("--tiny", "--only", ",".join(groups), "--json", str(path), "--table", str(rows))
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     written = rows.read_text(encoding="utf-8").splitlines()
     assert [row.count("|") for row in written] == [4] * len(written)
     assert {SHOWN[name] for name in ("raw", "submit_100")} <= {
         row.split("|")[1].strip() for row in written
     }
-    assert "Traceback" not in found.stderr
+    assert "Traceback" not in process.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
     about = figures.pop("about")
     assert about["skipped"] == {}
@@ -70,39 +70,41 @@ def test_figures_are_verified_and_written_by_name(tmp_path, groups):
         if not name.startswith(("device_cost", "device_proxy", "device_own")):
             assert figure["ratio"] > 0, name
             assert figure["against"] in figures, name
-            assert name in found.stdout
+            assert name in process.stdout
 
 
 def test_saved_figures_are_shown_again_without_measuring(tmp_path):
     path, rows = tmp_path / "figures.json", tmp_path / "figures.md"
     figure = {"median": 3000.0, "minimum": 1.0, "maximum": 4000.0, "unit": "jobs/s"}
-    told = {"map_100": figure | {"ratio": 3.0, "ratio_minimum": 2.0, "ratio_maximum": 4.0}}
-    path.write_text(json.dumps(told | {"about": {"skipped": {"nats_100": "none"}, "curves": {}}}))
+    figures = {"map_100": figure | {"ratio": 3.0, "ratio_minimum": 2.0, "ratio_maximum": 4.0}}
+    path.write_text(
+        json.dumps(figures | {"about": {"skipped": {"nats_100": "none"}, "curves": {}}})
+    )
 
-    found = run("--from", str(path), "--table", str(rows))
+    process = run("--from", str(path), "--table", str(rows))
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     assert rows.read_text().endswith(f"| {SHOWN['map_100']} | 3,000 jobs/s | 3.00 (2.00–4.00) |\n")
-    assert "skipped: none" in found.stdout
+    assert "skipped: none" in process.stdout
 
 
 def test_a_file_without_figures_is_reported(tmp_path):
     path = tmp_path / "figures.json"
     path.write_text("[]")
-    found = run("--from", str(path))
-    assert found.returncode == 1
-    assert found.stderr.startswith(f"{path} is no file that --json wrote: ")
-    assert found.stderr.count("\n") == 1
+    process = run("--from", str(path))
+    assert process.returncode == 1
+    assert process.stderr.startswith(f"{path} is no file that --json wrote: ")
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.deep
 def test_journals_are_measured_beside_the_same_without(tmp_path):
     path = tmp_path / "figures.json"
 
-    found = run("--tiny", "--only", "journal", "--json", str(path))
+    process = run("--tiny", "--only", "journal", "--json", str(path))
 
-    assert found.returncode == 0, found.stderr
-    assert "the journals took" in found.stderr
+    assert process.returncode == 0, process.stderr
+    assert "the journals took" in process.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
     for name in ("map_100", "map_10k", "single"):
         assert figures[f"journal_{name}"]["ratio"] > 0
@@ -113,9 +115,9 @@ def test_journals_are_measured_beside_the_same_without(tmp_path):
 def test_the_ladder_to_a_lone_job_is_measured(tmp_path):
     path = tmp_path / "figures.json"
 
-    found = run("--tiny", "--only", "floor", "--json", str(path))
+    process = run("--tiny", "--only", "floor", "--json", str(path))
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
     for rung in RUNGS:
         assert figures[f"floor_{rung}_p50"]["ratio"] > 0
@@ -129,9 +131,9 @@ def test_the_ladder_to_a_lone_job_is_measured(tmp_path):
 def test_calls_of_functions_are_measured_beside_other_pools(tmp_path):
     path = tmp_path / "figures.json"
 
-    found = run("--tiny", "--only", "calls", "--json", str(path))
+    process = run("--tiny", "--only", "calls", "--json", str(path))
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
     for name in ("calls_map_100_chunk1", "calls_map_100_chunk64"):
         assert figures[name]["against"] == f"{name}_pool"
@@ -142,9 +144,9 @@ def test_calls_of_functions_are_measured_beside_other_pools(tmp_path):
 def test_growth_and_fairness_run(tmp_path):
     path = tmp_path / "figures.json"
 
-    found = run("--tiny", "--only", "growth,fairness,work,starts", "--json", str(path))
+    process = run("--tiny", "--only", "growth,fairness,work,starts", "--json", str(path))
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     figures = json.loads(path.read_text(encoding="utf-8"))
     curves = figures["about"]["curves"]
     assert len(curves) == 7
@@ -184,20 +186,20 @@ def test_first_results_after_starts_are_measured_and_judged(monkeypatch):
 
 @pytest.mark.deep
 def test_a_server_of_round_robin_is_measured_beside_a_plain_proxy():
-    found = forks().run(sys.executable, "-m", "benchmarks.round_robin", "--tiny", cwd=ROOT)
+    process = forks().run(sys.executable, "-m", "benchmarks.round_robin", "--tiny", cwd=ROOT)
 
-    assert found.returncode == 0, found.stderr
-    figures = dict(line.split()[:2] for line in found.stdout.splitlines())
+    assert process.returncode == 0, process.stderr
+    figures = dict(line.split()[:2] for line in process.stdout.splitlines())
     assert {"server_echo", "plain_proxy_echo", "server_cpu", "plain_proxy_cpu"} <= set(figures)
     assert float(figures["server_echo"]) > 0
 
 
 @pytest.mark.deep
 def test_a_majordomo_broker_is_measured_beside_a_plain_one():
-    found = forks().run(sys.executable, "-m", "benchmarks.majordomo", "--tiny", cwd=ROOT)
+    process = forks().run(sys.executable, "-m", "benchmarks.majordomo", "--tiny", cwd=ROOT)
 
-    assert found.returncode == 0, found.stderr
-    figures = dict(line.split()[:2] for line in found.stdout.splitlines())
+    assert process.returncode == 0, process.stderr
+    figures = dict(line.split()[:2] for line in process.stdout.splitlines())
     cases = {"alone", "workers", "services", "spread"}
     assert {"plain_broker", "broker", *cases, "one_by_one", "at_once"} <= set(figures)
 
@@ -209,11 +211,11 @@ def test_a_target_names_figures_that_can_be_there():
 
 
 def test_an_unknown_group_is_reported_with_the_known_groups():
-    found = run("--only", "map,nonsense")
+    process = run("--only", "map,nonsense")
 
-    assert found.returncode == 2
-    assert "no group 'nonsense'" in found.stderr
-    assert "latency" in found.stderr
+    assert process.returncode == 2
+    assert "no group 'nonsense'" in process.stderr
+    assert "latency" in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ def test_arrays_are_measured_beside_bytes(tmp_path):
     pytest.importorskip("numpy")
     path = tmp_path / "figures.json"
 
-    found = run("--tiny", "--only", "arrays", "--json", str(path))
+    process = run("--tiny", "--only", "arrays", "--json", str(path))
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     assert json.loads(path.read_text(encoding="utf-8"))["arrays_1m"]["ratio"] > 0

@@ -46,7 +46,11 @@ def known_variables() -> set[str]:
 
 def objects() -> list[dict[str, Any]]:
     yaml = pytest.importorskip("yaml")
-    return [one for path in YAML for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+    return [
+        document
+        for path in YAML
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    ]
 
 
 def test_every_file_is_listed():
@@ -60,8 +64,8 @@ def test_every_file_is_listed():
 def test_all_variables_are_those_of_flags():
     for path in DEPLOY.rglob("*"):
         if path.is_file():
-            found = variables(path.read_text(encoding="utf-8"))
-            assert found <= known_variables(), path
+            names = variables(path.read_text(encoding="utf-8"))
+            assert names <= known_variables(), path
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -98,9 +102,9 @@ def test_systemd_reads_the_units(path: Path, tmp_path: Path):
 
 
 def test_workers_of_kubernetes_have_time_to_finish_their_jobs():
-    (workers,) = [one for one in objects() if one["metadata"]["name"] == "wmp-workers"][:1]
+    (workers,) = [item for item in objects() if item["metadata"]["name"] == "wmp-workers"][:1]
     pod = workers["spec"]["template"]["spec"]
-    env = {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
+    env = {item["name"]: item.get("value") for item in pod["containers"][0]["env"]}
 
     drain = int(env["WMP_WORKER_DRAIN_TIMEOUT"])
     assert pod["terminationGracePeriodSeconds"] == drain + 30
@@ -108,18 +112,26 @@ def test_workers_of_kubernetes_have_time_to_finish_their_jobs():
 
 
 def test_the_parts_of_the_kubernetes_files_fit_together():
-    found = {(one["kind"], one["metadata"]["name"]): one for one in objects()}
-    service = found["Service", "wmp-manager"]["spec"]
-    manager = found["Deployment", "wmp-manager"]["spec"]
-    workers = found["Deployment", "wmp-workers"]["spec"]
+    documents = {
+        (document["kind"], document["metadata"]["name"]): document for document in objects()
+    }
+    service = documents["Service", "wmp-manager"]["spec"]
+    manager = documents["Deployment", "wmp-manager"]["spec"]
+    workers = documents["Deployment", "wmp-workers"]["spec"]
 
-    for one in (manager, workers, found["PodDisruptionBudget", "wmp-workers"]["spec"]):
-        labels = one["selector"]["matchLabels"]
-        assert labels == one.get("template", {"metadata": {"labels": labels}})["metadata"]["labels"]
+    for document in (manager, workers, documents["PodDisruptionBudget", "wmp-workers"]["spec"]):
+        labels = document["selector"]["matchLabels"]
+        assert (
+            labels
+            == document.get("template", {"metadata": {"labels": labels}})["metadata"]["labels"]
+        )
     assert service["selector"] == manager["selector"]["matchLabels"]
     (port,) = manager["template"]["spec"]["containers"][0]["ports"]
     assert service["ports"][0]["targetPort"] == port["name"]
-    env = {one["name"]: one for one in workers["template"]["spec"]["containers"][0]["env"]}
+    env = {
+        document["name"]: document
+        for document in workers["template"]["spec"]["containers"][0]["env"]
+    }
     address = f"tcp://wmp-manager:{service['ports'][0]['port']}"
     assert env["WMP_WORKER_CONNECT"]["value"] == address
 
@@ -127,15 +139,15 @@ def test_the_parts_of_the_kubernetes_files_fit_together():
 @pytest.mark.parametrize("name", ["manager", "worker"])
 def test_the_keys_of_a_pod_can_be_loaded(name: str, tmp_path: Path):
     (pod,) = [
-        one["spec"]["template"]["spec"]
-        for one in objects()
-        if one["kind"] == "Deployment" and name in one["metadata"]["name"]
+        document["spec"]["template"]["spec"]
+        for document in objects()
+        if document["kind"] == "Deployment" and name in document["metadata"]["name"]
     ]
     secret, keys = tmp_path / "secret", tmp_path / "keys"
     keys.mkdir()
     secret.mkdir()
-    for one in ("manager", "worker"):
-        zmq.auth.create_certificates(secret, one)
+    for document in ("manager", "worker"):
+        zmq.auth.create_certificates(secret, document)
     # As in a volume of Kubernetes: links to files that a group can read.
     for path in list(secret.iterdir()):
         path.chmod(0o440)
@@ -156,8 +168,8 @@ def test_the_keys_of_a_pod_can_be_loaded(name: str, tmp_path: Path):
 def test_kubernetes_accepts_the_files(path: Path):
     validate = pytest.importorskip("kubernetes_validate")
     yaml = pytest.importorskip("yaml")
-    for one in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-        validate.validate(one, "1.30", strict=True)
+    for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        validate.validate(document, "1.30", strict=True)
 
 
 SBATCH = {
@@ -186,10 +198,10 @@ def test_the_batch_file_starts_a_worker_with_its_settings(tmp_path: Path):
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CPUS_PER_TASK": "2"}
     start = ["bash", str(DEPLOY / "slurm" / "workers.sbatch")]
 
-    found = subprocess.run(
+    process = subprocess.run(
         start, env={**env, "MANAGER": "tcp://a:1"}, capture_output=True, text=True, timeout=RUN
     )
-    assert found.stdout == "wmp worker tcp://a:1 2\n"
+    assert process.stdout == "wmp worker tcp://a:1 2\n"
     missing = subprocess.run(start, env=env, capture_output=True, text=True, timeout=RUN)
     assert "set MANAGER to the address of the manager" in missing.stderr
 

@@ -107,12 +107,12 @@ SAYS = {
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
 def test_an_example_runs_and_prints_the_expected_lines(name, tmp_path, forks):
-    found = forks.run(sys.executable, "-W", "error", str(FOLDER / name), cwd=tmp_path)
+    process = forks.run(sys.executable, "-W", "error", str(FOLDER / name), cwd=tmp_path)
 
-    assert found.returncode == 0, found.stderr
-    assert "Traceback" not in found.stderr
+    assert process.returncode == 0, process.stderr
+    assert "Traceback" not in process.stderr
     for line in SAYS[name]:
-        assert re.search(line, found.stdout), found.stdout
+        assert re.search(line, process.stdout), process.stdout
 
 
 SECONDS = ("0.1", "0.5", "2.5")
@@ -127,15 +127,15 @@ MISBEHAVING = ("simple_pirate.py", "lazy_pirate.py", "paranoid_pirate.py", "ping
 def test_the_workers_of_the_guide_die_one_by_one_and_the_client_gives_up(name, tmp_path, forks):
     for second in SECONDS:
         options = ("--misbehave", "--second", second)
-        found = forks.run(sys.executable, str(FOLDER / name), *options, cwd=tmp_path)
-        assert found.returncode == 0, found.stderr
-        if "I: server replied OK (3)\n" in found.stdout:
+        process = forks.run(sys.executable, str(FOLDER / name), *options, cwd=tmp_path)
+        assert process.returncode == 0, process.stderr
+        if "I: server replied OK (3)\n" in process.stdout:
             break
-    replies, _, rest = found.stdout.partition("E: server seems to be offline, abandoning\n")
+    replies, _, rest = process.stdout.partition("E: server seems to be offline, abandoning\n")
     assert "I: server replied OK (3)\n" in replies
     assert replies.count("W: no response from server, retrying...") >= 2
     assert "server replied OK" not in rest
-    assert found.stdout.count("simulating a crash") <= 4
+    assert process.stdout.count("simulating a crash") <= 4
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_the_script_of_the_guide_with_a_queue_four_workers_and_a_client(name, fl
     for second in SECONDS:
         folder = tmp_path / second
         folder.mkdir()
-        said, workers = story_of_the_guide(name, flag, second, folder)
-        assert said.endswith("E: server seems to be offline, abandoning\n")
-        if "I: server replied OK (3)\n" in said and "simulating" in workers:
+        output, workers = story_of_the_guide(name, flag, second, folder)
+        assert output.endswith("E: server seems to be offline, abandoning\n")
+        if "I: server replied OK (3)\n" in output and "simulating" in workers:
             break
     else:
-        pytest.fail(f"with seconds of {second} s, the workers are too slow: {said}\n{workers}")
-    assert said.count("W: no response from server, retrying...") >= 2
+        pytest.fail(f"with seconds of {second} s, the workers are too slow: {output}\n{workers}")
+    assert output.count("W: no response from server, retrying...") >= 2
 
 
 def story_of_the_guide(name, flag, second, folder):

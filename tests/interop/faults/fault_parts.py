@@ -66,7 +66,7 @@ class Watched:
                     results = {End.OK: digest(payload).encode()}
                     self._history.accepted(self.me, id, results, event.max_worker_losses)
             self._witness.manager_did(
-                self._machine.settings, event, [self._plain(one) for one in actions], now
+                self._machine.settings, event, [self._plain(action) for action in actions], now
             )
         except Violation as violation:
             self.broken.append(str(violation))
@@ -85,11 +85,11 @@ class Watched:
             if end is not End.OK:
                 plain.append(payload)
                 continue
-            made, by, _ = bytes(payload).split()
+            maker, by, _ = bytes(payload).split()
             if int(by) != attempt:
                 detail = f"a result of attempt {int(by)} counts as that of attempt {attempt}"
                 self.broken.append(str(Violation("no stale result", detail)))
-            plain.append(made)
+            plain.append(maker)
         return attrs.evolve(action, payloads=plain)
 
 
@@ -110,7 +110,7 @@ async def _orders(obey: Callable[[dict[str, Any]], None]) -> None:
 async def manage(config: dict[str, Any]) -> None:
     """Run managers and submit jobs to them. The parent sends inputs and receives results."""
     history = History()
-    managers = [aio.Manager(*one["bind"], **one["options"]) for one in config["managers"]]
+    managers = [aio.Manager(*party["bind"], **party["options"]) for party in config["managers"]]
     watched = [Watched(manager._machine, history) for manager in managers]
     done: list[list[Any]] = []
 
@@ -132,12 +132,12 @@ async def manage(config: dict[str, Any]) -> None:
             says = [manager.statistics() for manager in managers]
             say(
                 answer=order["ask"],
-                workers=[[row.label for row in one.workers if row.roles] for one in says],
-                requeued=[dict(one.requeued) for one in says],
-                dropped=[dict(one.dropped) for one in says],
-                heard=[one.heard for one in watched],
-                left=[one.queued + one.leased for one in says],
-                broken=[text for one in watched for text in one.broken],
+                workers=[[row.label for row in party.workers if row.roles] for party in says],
+                requeued=[dict(party.requeued) for party in says],
+                dropped=[dict(party.dropped) for party in says],
+                heard=[party.heard for party in watched],
+                left=[party.queued + party.leased for party in says],
+                broken=[text for party in watched for text in party.broken],
                 waits=history.waits()[:5],
             )
             return
@@ -148,8 +148,8 @@ async def manage(config: dict[str, Any]) -> None:
             )
             job.add_done_callback(functools.partial(note, index))
 
-    for manager, one in zip(managers, watched, strict=True):
-        manager._machine = one  # type: ignore[assignment]
+    for manager, party in zip(managers, watched, strict=True):
+        manager._machine = party  # type: ignore[assignment]
         await manager.start()
     say(bound=[list(manager.endpoints) for manager in managers], at=time.monotonic())
     await _orders(obey)
@@ -170,8 +170,8 @@ class Pinging:
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Handle the event, and note when PING was sent."""
         actions: Sequence[Any] = self._machine.handle(event, now)
-        for one in actions:
-            if isinstance(one, Send) and one.message.command is Command.PING:
+        for action in actions:
+            if isinstance(action, Send) and action.message.command is Command.PING:
                 self.pinged.append(time.monotonic())
         return actions
 

@@ -79,9 +79,9 @@ class Part:
     def ask(self) -> Words:
         """Ask for the process's state."""
         self._asked += 1
-        asked = self._asked
-        self.tell(ask=asked)
-        return self._wait(lambda words: words.get("answer") == asked)
+        request = self._asked
+        self.tell(ask=request)
+        return self._wait(lambda words: words.get("answer") == request)
 
     def _wait(self, wanted: Callable[[Words], bool]) -> Words:
         until = time.monotonic() + WAIT

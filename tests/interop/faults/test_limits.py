@@ -29,7 +29,7 @@ def test_a_result_that_is_too_large_fails_its_job_alone(pool: str) -> None:
 
         with pytest.raises(wmp.JobFailed, match=f"ResultTooLarge.*{TOO_MUCH} bytes.*the limit is"):
             jobs[1].result(WAIT)
-        assert [len(jobs[place].result(WAIT)) for place in (0, 2, 3)] == [5, Limits.COLUMNS, 7]
+        assert [len(jobs[index].result(WAIT)) for index in (0, 2, 3)] == [5, Limits.COLUMNS, 7]
         # On a slow machine jobs may wait so long that the worker hands them back (WMP-6.18), or
         # that a TAKE arrives after its lock has ended.
         assert manager.statistics().requeued.keys() <= {"handed back", "refused"}

@@ -86,14 +86,14 @@ def begun(folder: Path) -> list[tuple[str, ...]]:
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Callable[..., Part]]:
     """A maker of parts; it kills all parts at the end, stopped parts as well."""
-    made: list[Part] = []
+    parts: list[Part] = []
 
     def make(kind: str, receive: Callable[[Words], None] | None = None) -> Part:
-        made.append(Part(kind, tmp_path, receive))
-        return made[-1]
+        parts.append(Part(kind, tmp_path, receive))
+        return parts[-1]
 
     yield make
-    for part in made:
+    for part in parts:
         part.kill()
 
 
@@ -240,9 +240,9 @@ class Storm:
         part.signal(signal.SIGSTOP)
         try:
             if name in HOSTS:
-                asked = self.workers["direct"]
+                worker = self.workers["direct"]
                 self.wait_busy(
-                    lambda: not set(HOSTS[name]) & set(asked.ask()["managers"]), f"{name} gone"
+                    lambda: not set(HOSTS[name]) & set(worker.ask()["managers"]), f"{name} gone"
                 )
             else:
                 away = {"behind", "pooled"} if name == "device" else {name}
@@ -310,12 +310,12 @@ class Storm:
             if len(rows) > 1:
                 duplicate.append((index, rows))
             generation, id, text = rows[0]
-            made, attempt, who = text.split()
+            maker, attempt, who = text.split()
             job = (str(generation), str(index), owner, str(id))
             attempts[int(attempt)] += 1
             # The result belongs to this input and this attempt, and no later attempt had begun.
             if (
-                made != digest(f"{generation} {index}".encode())
+                maker != digest(f"{generation} {index}".encode())
                 or who not in executions.get((*job, attempt), ())
                 or newest[job] != int(attempt)
             ):
@@ -514,8 +514,8 @@ def test_a_result_that_was_on_its_way_for_too_long_is_not_taken(
         assert rows == {}
         (tmp_path / "go-2").touch()
         wait_until(lambda: 7 in rows, "the job ends")
-    made, attempt, who = rows[7].split()
-    assert (made, attempt) == (digest(b"1 7"), "2")
+    maker, attempt, who = rows[7].split()
+    assert (maker, attempt) == (digest(b"1 7"), "2")
     assert who.startswith("near:")
     assert manager.ask()["broken"] == []
 

@@ -354,5 +354,5 @@ def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
             worker.run()
         print("ended")
     """)
-    found = forks().run(sys.executable, "-c", script)
-    assert (found.returncode, found.stdout) == (0, "ended\n"), found.stderr
+    process = forks().run(sys.executable, "-c", script)
+    assert (process.returncode, process.stdout) == (0, "ended\n"), process.stderr

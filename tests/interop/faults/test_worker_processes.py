@@ -34,12 +34,12 @@ def pair(
 ) -> Iterator[Any]:
     """A manager, and a worker with worker processes."""
     with wmp.Manager(max_worker_losses=max_worker_losses, max_silence=max_silence) as manager:
-        made = wmp.Worker(
+        own_worker = wmp.Worker(
             *manager.endpoints, handlers=HANDLERS, slots=slots, pool="process", label="w", **worker
         )
-        with made:
+        with own_worker:
             manager.wait_for_workers(timeout=WAIT)
-            yield manager, made
+            yield manager, own_worker
 
 
 def test_a_time_limit_of_a_month_or_of_thirty_years_does_not_end_the_pool() -> None:

@@ -189,7 +189,7 @@ class PingPongBroker(PlainBroker):
         if self.exit_to is not None:
             self.backend.send_multipart([self.exit_to, b"", b"EXIT"])
             self.exit_to = None
-        for worker in [one for one in self.ready if self.expiries[one] < now]:
+        for worker in [ready for ready in self.ready if self.expiries[ready] < now]:
             self._forget(worker)
 
     def _forget(self, worker: bytes) -> None:

@@ -91,8 +91,8 @@ class SimplePirate(PlainWorker):
     ready = (b"\x01",)
 
     def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
-        place = frames.index(b"")
-        socket.send_multipart([*frames[: place + 1], *self._do(frames[place + 1 :])])
+        position = frames.index(b"")
+        socket.send_multipart([*frames[: position + 1], *self._do(frames[position + 1 :])])
 
 
 class ParanoidPirate(PlainWorker):
@@ -104,8 +104,8 @@ class ParanoidPirate(PlainWorker):
         if len(frames) == 1:
             self.extra.append(frames)
         else:
-            place = frames.index(b"")
-            socket.send_multipart([*frames[: place + 1], *self._do(frames[place + 1 :])])
+            position = frames.index(b"")
+            socket.send_multipart([*frames[: position + 1], *self._do(frames[position + 1 :])])
 
     def on_time(self, socket: zmq.Socket[bytes]) -> None:
         socket.send(b"\x02")

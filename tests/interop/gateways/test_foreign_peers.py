@@ -99,13 +99,13 @@ def test_a_request_is_sent_again_on_a_new_connection_and_then_given_up(context):
     router = context.socket(zmq.ROUTER)
     router.rcvtimeo = WAIT_MS
     port = router.bind_to_random_port("tcp://127.0.0.1")
-    found = []
+    replies = []
 
     def serve():
         first = router.recv_multipart()
         second = router.recv_multipart()
         router.send_multipart([*second[:-1], b"reply"])
-        found.extend([first, second, *(router.recv_multipart() for _ in range(2))])
+        replies.extend([first, second, *(router.recv_multipart() for _ in range(2))])
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -117,8 +117,8 @@ def test_a_request_is_sent_again_on_a_new_connection_and_then_given_up(context):
     thread.join()
     router.close(linger=0)
     assert (seen.requests, seen.replies, seen.resent, seen.abandoned) == (2, 1, 2, 1)
-    assert [frames[1:] for frames in found] == [[b"", b"one"]] * 2 + [[b"", b"two"]] * 2
-    assert len({frames[0] for frames in found}) == 3
+    assert [frames[1:] for frames in replies] == [[b"", b"one"]] * 2 + [[b"", b"two"]] * 2
+    assert len({frames[0] for frames in replies}) == 3
 
 
 def test_a_client_without_a_server_reports_the_address_and_goes_on():
@@ -207,7 +207,7 @@ def test_workers_serve_the_clients_of_a_plain_queue(protocol):
     make_queue, make_worker = protocol
     with (
         make_queue() as queue,
-        make_worker(queue.back) as one,
+        make_worker(queue.back) as first,
         make_worker(queue.back) as other,
         LazyClient(queue.front, timeout=WAIT) as client,
     ):
@@ -215,7 +215,7 @@ def test_workers_serve_the_clients_of_a_plain_queue(protocol):
         for number in range(50):
             assert client.request(b"r%d" % number) == b"R%d" % number
         assert client.request([b"several", b"", b"frames"]) == [b"SEVERAL", b"", b"FRAMES"]
-        counts = [worker.statistics().replies for worker in (one, other)]
+        counts = [worker.statistics().replies for worker in (first, other)]
         if isinstance(queue, SimpleQueue):
             assert queue.readys == 2  # a second READY would count the worker twice
     assert sum(counts) == 51
@@ -256,7 +256,7 @@ def test_a_failed_request_is_logged_and_sent_again_by_its_client(protocol, caplo
         assert client.request(b"one") == b"one"
         assert worker.statistics().failed == 1
     assert len(calls) >= 2  # a client sends a request again whose reply is late
-    (record,) = [one for one in caplog.records if "gets no reply" in one.getMessage()]
+    (record,) = [logged for logged in caplog.records if "gets no reply" in logged.getMessage()]
     assert f"{type(error).__name__}: not today" in record.getMessage()
     assert ("Traceback" in record.getMessage()) == lines
 
@@ -274,13 +274,13 @@ def test_a_busy_worker_gets_one_request_at_a_time_and_keeps_its_connection(proto
     with (
         make_queue() as queue,
         make_worker(queue.back, slow) as worker,
-        LazyClient(queue.front, timeout=WAIT) as one,
+        LazyClient(queue.front, timeout=WAIT) as lazy,
         LazyClient(queue.front, timeout=WAIT) as other,
     ):
         replies = []
         threads = [
             threading.Thread(target=lambda client=client: replies.append(client.request(b"x")))
-            for client in (one, other)
+            for client in (lazy, other)
         ]
         for thread in threads:
             thread.start()
@@ -410,13 +410,13 @@ def test_a_request_that_its_caller_gives_up_does_not_reach_the_next():
             aio_pirates.LazyServer(ANY, handler=echo, slots=2) as server,
             aio_pirates.LazyClient(server.endpoints[0], timeout=WAIT) as client,
         ):
-            asked = asyncio.create_task(client.request(b"slow"))
+            request = asyncio.create_task(client.request(b"slow"))
             while server.statistics().running == 0:
                 await asyncio.sleep(0.01)
-            asked.cancel()
+            request.cancel()
             fast = await client.request(b"fast")
             slow.set()
-            return fast, await client.request(b"next"), asked.cancelled()
+            return fast, await client.request(b"next"), request.cancelled()
 
     assert asyncio.run(main()) == (b"fast", b"next", True)
 

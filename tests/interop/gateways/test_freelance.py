@@ -36,13 +36,15 @@ def unused(context):
 def test_a_client_is_served_although_one_server_of_its_three_does_not_exist(model, context):
     # Each server has one try, and a server that exists may be late on a busy machine.
     settings = {"timeout": 4.0} if model == "failover" else {"timeout": WAIT}
-    with server(model) as one, server(model) as two:
-        endpoints = (unused(context), *one.endpoints, *two.endpoints)
+    with server(model) as server_one, server(model) as two:
+        endpoints = (unused(context), *server_one.endpoints, *two.endpoints)
         with CLIENTS[model](*endpoints, **settings) as client:
             assert client.request(b"hello") == b"HELLO"
             with ThreadPoolExecutor(8) as pool:
                 bodies = [b"%d a" % number for number in range(200)]
-                assert list(pool.map(client.request, bodies)) == [one.upper() for one in bodies]
+                assert list(pool.map(client.request, bodies)) == [
+                    server_one.upper() for server_one in bodies
+                ]
             assert client.statistics().requests == 201
 
 
@@ -50,8 +52,8 @@ def test_a_client_is_served_although_one_server_of_its_three_does_not_exist(mode
 def test_the_asyncio_names_are_the_same(model):
     async def ask():
         client = {"failover": aio.Failover, "shotgun": aio.Shotgun, "agent": aio.Agent}[model]
-        async with aio.FreelanceServer(ANY, handler=bytes.upper, model=model) as one:
-            asker = client(*one.endpoints, timeout=WAIT)
+        async with aio.FreelanceServer(ANY, handler=bytes.upper, model=model) as server_node:
+            asker = client(*server_node.endpoints, timeout=WAIT)
             async with asker:
                 replies = await asyncio.gather(asker.request(b"a"), asker.request(b"b"))
         assert replies == [b"A", b"B"]
@@ -93,12 +95,12 @@ def test_a_request_of_an_agent_goes_to_the_next_server_when_its_server_ends():
 
 
 def test_an_agent_gets_servers_while_it_runs():
-    with Agent(timeout=WAIT) as agent, server("agent") as one, server("agent") as two:
-        agent.connect(*one.endpoints)
+    with Agent(timeout=WAIT) as agent, server("agent") as first, server("agent") as two:
+        agent.connect(*first.endpoints)
         assert agent.request(b"hello") == b"HELLO"
         agent.connect(*two.endpoints)
         agent.connect(*two.endpoints)
-        wait_until(lambda: agent.alive == (*one.endpoints, *two.endpoints))
+        wait_until(lambda: agent.alive == (*first.endpoints, *two.endpoints))
         with pytest.raises(ConfigError):
             agent.connect("nonsense")
 
@@ -124,11 +126,11 @@ def test_workers_of_wmp_serve_the_clients_of_each_model(model):
 @pytest.mark.rule("FREE-5.4")
 @pytest.mark.parametrize("name", ["", "tcp://localhost:5555"])
 def test_an_agent_with_a_router_as_in_the_guide_reaches_our_server_by_its_name(context, name):
-    with server("agent", name=name) as one, context.socket(zmq.ROUTER) as router:
+    with server("agent", name=name) as first, context.socket(zmq.ROUTER) as router:
         router.router_mandatory = True
         router.rcvtimeo = WAIT_MS
-        router.connect(*one.endpoints)
-        peer = (name or one.endpoints[0]).encode()
+        router.connect(*first.endpoints)
+        peer = (name or first.endpoints[0]).encode()
 
         def ping():
             try:
@@ -146,20 +148,20 @@ def test_an_agent_with_a_router_as_in_the_guide_reaches_our_server_by_its_name(c
         replies = [router.recv_multipart()]
         while replies[-1] != [peer, b"PONG"]:
             replies.append(router.recv_multipart())
-        assert one.statistics().requests == 1
+        assert first.statistics().requests == 1
         assert all(reply == [peer, b"17", b"HELLO"] for reply in replies[:-1])
 
 
 @pytest.mark.rule("FREE-5.1")
 def test_clients_of_the_guide_get_replies_of_our_servers_of_models_one_and_two(context):
-    with server("failover") as one, context.socket(zmq.REQ) as req:
+    with server("failover") as first, context.socket(zmq.REQ) as req:
         req.rcvtimeo = WAIT_MS
-        req.connect(*one.endpoints)
+        req.connect(*first.endpoints)
         req.send(b"hello world")
         assert req.recv_multipart() == [b"HELLO WORLD"]
-    with server("shotgun") as one, server("shotgun") as two, context.socket(zmq.DEALER) as dealer:
+    with server("shotgun") as first, server("shotgun") as two, context.socket(zmq.DEALER) as dealer:
         dealer.rcvtimeo = WAIT_MS
-        for endpoint in (*one.endpoints, *two.endpoints):
+        for endpoint in (*first.endpoints, *two.endpoints):
             dealer.connect(endpoint)
         for _ in range(2):
             dealer.send_multipart([b"", b"1", b"hello"])

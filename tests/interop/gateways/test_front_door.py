@@ -58,11 +58,11 @@ def test_many_clients_at_once_each_get_their_own_replies():
                 async with AsyncLazyClient(*door.endpoints, timeout=WAIT) as client:
                     return [await client.request(f"{name}-{n}") for n in range(10)]
 
-            found = await asyncio.gather(*(ask(name) for name in "abcdefgh"))
-            return found, door.statistics().requests
+            replies = await asyncio.gather(*(ask(name) for name in "abcdefgh"))
+            return replies, door.statistics().requests
 
-    found, requests = asyncio.run(main())
-    assert found == [[f"{name}-{n}".upper().encode() for n in range(10)] for name in "abcdefgh"]
+    replies, requests = asyncio.run(main())
+    assert replies == [[f"{name}-{n}".upper().encode() for n in range(10)] for name in "abcdefgh"]
     assert requests == 80
 
 
@@ -135,11 +135,11 @@ def test_a_request_above_the_limit_is_answered_if_the_door_has_an_answer():
     with (
         wmp.Manager() as manager,
         FrontDoor(ANY, manager=manager, limit=1, full=b"FULL") as door,
-        LazyClient(*door.endpoints, timeout=WAIT) as one,
+        LazyClient(*door.endpoints, timeout=WAIT) as client,
         LazyClient(*door.endpoints, timeout=WAIT) as other,
     ):
         replies = []
-        thread = threading.Thread(target=lambda: replies.append(one.request(b"one")))
+        thread = threading.Thread(target=lambda: replies.append(client.request(b"one")))
         thread.start()
         wait_until(lambda: door.statistics().waiting == 1)
         assert other.request(b"two") == b"FULL"

@@ -222,10 +222,10 @@ def test_check_prints_the_doors_and_opens_nothing(name, folder, monkeypatch, cap
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for door in load_gateway("gateway.toml").doors:
-        assert door.protocol in said
-        assert ", ".join(door.bind) in said
+        assert door.protocol in output
+        assert ", ".join(door.bind) in output
     assert [path.name for path in folder.iterdir()] == ["gateway.toml"]
 
 
@@ -257,15 +257,19 @@ def test_a_definition_is_read_into_its_doors(folder):
         f'{MDP}[[gateway.majordomo.services]]\nname = "pay*"\nmax_worker_losses = 0\n'
         "[gateway.transport]\nlinger = 1\n"
     )
-    found = load_gateway("d.toml")
+    definition = load_gateway("d.toml")
 
-    assert found.doors == (
+    assert definition.doors == (
         ClientDoor("ipc://a", max_worker_losses=0, needs={"gpu": 1}),
         WorkerDoor("ipc://b", protocol="ping-pong", roles=("a", "b"), heartbeat=0.5),
         MajordomoDoor("ipc://m", services=[MajordomoService("pay*", max_worker_losses=0)]),
     )
-    assert (found.bind, found.label, found.control) == (("ipc://w",), "us", Path("c"))
-    assert found.transport == wmp.Transport(linger=1.0)
+    assert (definition.bind, definition.label, definition.control) == (
+        ("ipc://w",),
+        "us",
+        Path("c"),
+    )
+    assert definition.transport == wmp.Transport(linger=1.0)
 
 
 def test_a_door_of_round_robin_is_read_with_its_commands(folder):

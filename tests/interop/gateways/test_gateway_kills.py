@@ -50,9 +50,9 @@ class Fleet:
 
     def _start_gateway(self) -> ForkedProgram:
         flags = (f"--{self._protocol}", "ipc://front", "ipc://back")
-        made = self._stack.enter_context(ForkedProgram(*WMP, "gateway", *flags))
-        made.wait_for_line(f"workers of {self._protocol} connect to")
-        return made
+        process = self._stack.enter_context(ForkedProgram(*WMP, "gateway", *flags))
+        process.wait_for_line(f"workers of {self._protocol} connect to")
+        return process
 
     def _start_worker(self) -> ForkedProgram:
         module = (
@@ -96,9 +96,9 @@ class Fleet:
                     worker.process.kill()
                 self.workers = [self._start_worker() for _ in self.workers]
             return
-        place = self.draw.randrange(len(self.workers))
-        self.workers[place].process.kill()
-        self.workers[place] = self._start_worker()
+        index = self.draw.randrange(len(self.workers))
+        self.workers[index].process.kill()
+        self.workers[index] = self._start_worker()
 
     def end(self) -> None:
         """Let the clients end."""

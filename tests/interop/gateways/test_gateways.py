@@ -175,8 +175,8 @@ def test_a_manager_of_wmp_is_served_by_paranoid_pirates_and_ping_pong_workers():
         ]
         wait_until(lambda: places(gateway) == 4)
         manager.wait_for_workers(2, timeout=WAIT)
-        found = list(manager.map([b"j%d" % n for n in range(200)]))
-        assert found == [b"J%d" % n for n in range(200)]
+        results = list(manager.map([b"j%d" % n for n in range(200)]))
+        assert results == [b"J%d" % n for n in range(200)]
         assert sum(worker.done for worker in workers) == 200
         assert min(worker.done for worker in workers) > 0
         labels = {row.label.rpartition("/")[2] for row in manager.statistics().workers}
@@ -252,7 +252,7 @@ def test_many_cycles_of_four_clients_are_counted_and_compared(protocol, count):
         names = [b"a", b"b", b"c", b"d"]
         assert list(pool.map(ask_in_turn, clients, names, [count] * 4)) == [0, 0, 0, 0]
         seen = gateway.statistics()
-        assert [one.replies for one in seen.doors] == [4 * count] * 2
+        assert [row.replies for row in seen.doors] == [4 * count] * 2
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_ping_pong_broker_answers_full_and_refuses_control_words():
             ClientDoor(ANY, protocol="ping-pong", limit=1),
             WorkerDoor(ANY, protocol="ping-pong"),
         ) as gateway,
-        LazyClient(front(gateway), timeout=WAIT) as one,
+        LazyClient(front(gateway), timeout=WAIT) as client,
         LazyClient(front(gateway), timeout=WAIT) as other,
         ThreadPoolExecutor(1) as pool,
     ):
@@ -437,7 +437,7 @@ def test_a_ping_pong_broker_answers_full_and_refuses_control_words():
             pytest.raises(NoReply),
         ):
             wrong.request(b"EXIT")
-        reply = pool.submit(one.request, b"one")
+        reply = pool.submit(client.request, b"one")
         wait_until(lambda: gateway.statistics().doors[0].waiting == 1)
         assert other.request(b"two") == b"FULL"
         with WORKERS["ping-pong"](back(gateway)):
@@ -458,8 +458,8 @@ def test_an_operator_ends_a_ping_pong_worker_by_the_control_socket(tmp_path):
                     name: stack.enter_context(make(*bound[name])) for name, make in WORKERS.items()
                 }
                 while len(ids) < 3:
-                    found = await asyncio.to_thread(ask, path, {"do": "workers"})
-                    ids = {row["group"]: row["id"] for row in found["workers"]}
+                    answer = await asyncio.to_thread(ask, path, {"do": "workers"})
+                    ids = {row["group"]: row["id"] for row in answer["workers"]}
                 kill = {"do": "kill", "id": ids["ping-pong"]}
                 assert await asyncio.to_thread(ask, path, kill) == {"killed": ids["ping-pong"]}
                 await asyncio.to_thread(workers["ping-pong"]._thread.join, 40)
@@ -581,9 +581,9 @@ def test_the_journals_of_a_gateway_are_those_of_nodes(tmp_path):
         LazyClient(front(gateway), timeout=WAIT) as client,
     ):
         assert client.request(b"one") == b"ONE"
-    found = {}
+    answers = {}
     for path in tmp_path.iterdir():
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        found[lines[0]["kind"]] = [line["what"] for line in lines]
-    assert {"submitted", "resolve"} <= set(found["manager"])
-    assert {"resized", "run", "finished"} <= set(found["worker"])
+        answers[lines[0]["kind"]] = [line["what"] for line in lines]
+    assert {"submitted", "resolve"} <= set(answers["manager"])
+    assert {"resized", "run", "finished"} <= set(answers["worker"])

@@ -27,6 +27,6 @@ def test_each_further_try_is_logged_and_reported(fails, caplog):
         client.request(b"hello")
 
     assert numbers == [2, 3]
-    lines = [one.getMessage() for one in caplog.records]
+    lines = [logged.getMessage() for logged in caplog.records]
     assert f"lazy client: no reply from {address} in 0.02 s; try 2 of 3 follows" in lines
     assert ("lazy client: on_retry raised; the request goes on" in lines) is fails

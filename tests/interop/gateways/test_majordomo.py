@@ -41,8 +41,8 @@ def worker(endpoint, handler=shout, service="shout", **settings):
 
 @pytest.fixture
 def broker():
-    with Gateway(MajordomoDoor(ANY, heartbeat=0.5)) as made:
-        yield made
+    with Gateway(MajordomoDoor(ANY, heartbeat=0.5)) as gateway:
+        yield gateway
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def test_a_worker_that_ends_gives_the_request_up_that_it_received(endpoint):
 
 
 def test_a_worker_with_a_handler_does_not_receive(endpoint):
-    with worker(endpoint) as made, pytest.raises(ConfigError, match="has a handler"):
-        made.recv()
+    with worker(endpoint) as worker_node, pytest.raises(ConfigError, match="has a handler"):
+        worker_node.recv()
 
 
 def test_a_handler_that_fails_is_a_worker_loss(endpoint):
@@ -164,7 +164,7 @@ def test_the_classes_for_asyncio():
             aio_majordomo.MajordomoPipelinedClient(broker.doors[0][0], limit=3) as stream,
         ):
             bodies = [b"body %d" % number for number in range(30)]
-            replies = await asyncio.gather(*(client.request("shout", one) for one in bodies))
+            replies = await asyncio.gather(*(client.request("shout", text) for text in bodies))
             assert replies == [body.upper() for body in bodies]
             assert await client.has("shout")
             for body in bodies:
@@ -190,8 +190,8 @@ def test_a_client_whose_broker_started_again_unnoticed_gets_no_reply_of_another_
             if message == last:
                 held.append(message)  # the reply to a second copy comes late
                 continue
-            for one in (*held, message):
-                router.send_multipart(one)
+            for frame in (*held, message):
+                router.send_multipart(frame)
             last, held = message, []
 
     async def play(first, second, connections):
@@ -233,9 +233,9 @@ def test_a_worker_survives_messages_behind_disconnect():
                 if frames == ready and peer != first:
                     break
             router.send_multipart([peer, b"", b"MDPW01", b"\x02", b"c", b"", b"x"])
-            while (found := router.recv_multipart())[3] != b"\x03":
+            while (message := router.recv_multipart())[3] != b"\x03":
                 pass
-            assert found[4:] == [b"c", b"", b"X"]
+            assert message[4:] == [b"c", b"", b"X"]
 
 
 def test_a_client_names_the_service_without_a_worker(endpoint):
@@ -291,8 +291,8 @@ def test_majordomo_clients_are_served_by_both_kinds_of_workers(way):
         wait_until(lambda: broker.workers().get("majordomo/shout"), "a worker of Majordomo")
         with ThreadPoolExecutor(2) as pool:
             bodies = [b"a", b"b", b"c", b"d"]
-            found = list(pool.map(lambda body: client.request("shout", body), bodies))
-        assert found == [b"A", b"B", b"C", b"D"]
+            replies = list(pool.map(lambda body: client.request("shout", body), bodies))
+        assert replies == [b"A", b"B", b"C", b"D"]
     assert served == {"wmp": 2, "majordomo": 2}
 
 

@@ -35,9 +35,9 @@ class Fleet:
         stack.callback(self.end)
 
     def _start_broker(self) -> Program:
-        made = self._stack.enter_context(Program(*WMP, "gateway", "--majordomo", FRONT))
-        made.wait_for_line("clients and workers of majordomo connect to")
-        return made
+        gateway = self._stack.enter_context(Program(*WMP, "gateway", "--majordomo", FRONT))
+        gateway.wait_for_line("clients and workers of majordomo connect to")
+        return gateway
 
     def _start_worker(self) -> Program:
         module = ("-m", "tests.interop.gateways.majordomo_peers", "worker", FRONT, "shout", "0.2")

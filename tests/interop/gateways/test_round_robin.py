@@ -95,8 +95,8 @@ def test_plain_clients_and_workers_address_the_server_by_its_name(context):
             assert ours.call(0x20, "abc") == [b"ABC"]
             worker.send(b"", V, b"\x03", b"WORKER", b"\x09", b"")
             wait_until(lambda: len(server.table()) == 1)
-        for one in (worker, client):
-            one.socket.close(linger=0)
+        for node in (worker, client):
+            node.socket.close(linger=0)
 
 
 @pytest.mark.rule("RR-1.1", "RR-1.2", "RR-2.1", "RR-6.1", "RR-7.1")
@@ -150,8 +150,8 @@ def test_many_messages_at_once_each_get_their_own_answer():
             ThreadPoolExecutor(10) as executor,
         ):
             texts = [f"text {n}" for n in range(50)]
-            found = executor.map(lambda text: client.call(0x20, text), texts)
-            assert list(found) == [[text.upper().encode()] for text in texts]
+            results = executor.map(lambda text: client.call(0x20, text), texts)
+            assert list(results) == [[text.upper().encode()] for text in texts]
             assert unpack_stream(client.call(0x0A, "STREAM_ID", "2000")[0]) == 2000
             assert client.call(0x01, tracked=False) == []
             wait_until(lambda: [row.free for row in server.table()] in ([3, 1], [1, 3]))
@@ -220,7 +220,9 @@ def test_slots_above_the_limit_of_the_server_are_a_warning(caplog):
             assert [row.slots for row in server.table()] == [3]
         wait_until(lambda: server.table() == [])
     text = "a worker registers 5 slots, and gets 3; raise max_slots for more"
-    assert [one.levelname for one in caplog.records if text in one.getMessage()] == ["WARNING"]
+    assert [logged.levelname for logged in caplog.records if text in logged.getMessage()] == [
+        "WARNING"
+    ]
 
 
 def test_a_burst_of_messages_above_the_pipes_is_done():

@@ -31,8 +31,8 @@ HANDLERS = {0x01: lambda frames: b"", 0x0A: lambda frames: pack_stream(int(frame
 
 @pytest.fixture
 def server():
-    with RoundRobinServer("tcp://127.0.0.1:*") as made:
-        yield made
+    with RoundRobinServer("tcp://127.0.0.1:*") as server:
+        yield server
 
 
 def run(capsys, *arguments: str) -> tuple[int, list[str]]:
@@ -46,13 +46,13 @@ def test_a_client_is_scriptable(server, capsys, monkeypatch):
     with RoundRobinWorker(address, HANDLERS):
         script = "ping; pingt; data; bulkping 20; bulkdata 12"
         code, lines = run(capsys, "client", "-d", "0", "--json", "--do", script, address)
-        found = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in lines]
         assert code == 0
-        assert [one["command"] for one in found] == script.replace(" 20", "").replace(
+        assert [row["command"] for row in rows] == script.replace(" 20", "").replace(
             " 12", ""
         ).split("; ")
-        assert found[2]["bytes"] == 1024
-        assert found[3] == {"command": "bulkping", "type": "PING", "total": 20, "success": 20}
+        assert rows[2]["bytes"] == 1024
+        assert rows[3] == {"command": "bulkping", "type": "PING", "total": 20, "success": 20}
 
         monkeypatch.setattr(sys, "stdin", io.StringIO("bulkping 20\nquit\nping\n"))
         code, lines = run(capsys, "client", "-d", "0", address)
@@ -191,16 +191,16 @@ def test_an_error_is_shown_at_every_level(capsys):
 
 @pytest.mark.parametrize("flags", [("-d", "0"), ("-d", "1", "--json"), ("-d", "1")])
 def test_a_server_describes_messages_only_if_they_are_shown(capsys, monkeypatch, flags):
-    made = {}
+    servers = {}
 
     def make(*bind, **settings):
-        made.update(settings)
+        servers.update(settings)
         return RoundRobinServer(*bind)
 
     monkeypatch.setattr("wmp.cli.round_robin.RoundRobinServer", make)
     run(capsys, "server", *flags, "--name", "here", "--do", "workers", "tcp://127.0.0.1:*")
-    assert (made["watch"] is not None) is (flags == ("-d", "1"))
-    assert made["name"] == "here"
+    assert (servers["watch"] is not None) is (flags == ("-d", "1"))
+    assert servers["name"] == "here"
 
 
 @pytest.mark.parametrize("answer", [[], [b"a", b"b"], [b"a"]])
@@ -323,12 +323,12 @@ class Typed:
     def expect(self, pattern: str) -> None:
         """Wait until the console shows a pattern, behind the texts that were expected before."""
         end = time.monotonic() + WAIT
-        while (found := re.search(pattern, self._shown)) is None:
+        while (match := re.search(pattern, self._shown)) is None:
             ready, _, _ = select.select([self._end], [], [], max(0.0, end - time.monotonic()))
             assert ready, f"the {self._kind} shows no {pattern!r}, but {self._shown!r}"
             read = os.read(self._end, 65536).decode(errors="replace")
             self._shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", read)
-        self._shown = self._shown[found.end() :]
+        self._shown = self._shown[match.end() :]
 
     def quit(self) -> None:
         self.type("quit")
@@ -346,15 +346,15 @@ def consoles():
     with RoundRobinServer("tcp://127.0.0.1:*") as free:
         address = free.addresses[0]
     with ExitStack() as stack:
-        made = [
+        consoles = [
             Typed(kind, level, address)
             for kind, level in (("server", 1), ("worker", 5), ("client", 1))
         ]
-        for console in made:
+        for console in consoles:
             stack.callback(console.close)
-        for console, kind in zip(made, ("server", "worker", "client"), strict=True):
+        for console, kind in zip(consoles, ("server", "worker", "client"), strict=True):
             console.expect(f"{kind}>")
-        yield (*made, re.escape(address))
+        yield (*consoles, re.escape(address))
 
 
 def test_a_short_session_with_history_and_completion(consoles):

@@ -30,15 +30,15 @@ def store_request(client, *frames):
 
 def read_reply(client, id):
     """Return the reply to a stored request, when it is there."""
-    found = []
+    requests = []
 
     def there():
         reply = client.request("titanic.reply", id)
-        found[:] = [reply] if isinstance(reply, bytes) else reply
-        return found[0] == b"200"
+        requests[:] = [reply] if isinstance(reply, bytes) else reply
+        return requests[0] == b"200"
 
     wait_until(there, "the reply")
-    return found[1:]
+    return requests[1:]
 
 
 @pytest.mark.rule("MDP-8.1", "MDP-8.2", "MDP-8.3", "MDP-8.4")
@@ -132,7 +132,7 @@ def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
         ]
         for _ in range(6):
             client.request("titanic.request", [b"a", b"x"])
-        wait_until(lambda: all(one.statistics().requests for one in begun), "two of them")
+        wait_until(lambda: all(titanic.statistics().requests for titanic in begun), "two of them")
         stack.callback(gate.release, 6)
         stack.enter_context(MajordomoWorker(address, "b", bytes.upper, heartbeat=0.2))
         wait_until(lambda: client.has("b"), "the worker of b")
@@ -209,9 +209,9 @@ class Crew:
         stack.callback(self.end)
 
     def start_broker(self):
-        made = self._stack.enter_context(Program(*WMP, "gateway", "--majordomo", self.address))
-        made.wait_for_line("clients and workers of majordomo connect to")
-        return made
+        process = self._stack.enter_context(Program(*WMP, "gateway", "--majordomo", self.address))
+        process.wait_for_line("clients and workers of majordomo connect to")
+        return process
 
     def start_worker(self):
         module = (

@@ -20,11 +20,11 @@ def pair(
 ) -> Iterator[wmp.Manager]:
     """A manager and a worker; the manager knows the worker."""
     with (
-        wmp.Manager(**manager) as made,
-        wmp.Worker(*made.endpoints, handlers=handlers, slots=slots, pool=pool),
+        wmp.Manager(**manager) as first,
+        wmp.Worker(*first.endpoints, handlers=handlers, slots=slots, pool=pool),
     ):
-        made.wait_for_workers(timeout=WAIT)
-        yield made
+        first.wait_for_workers(timeout=WAIT)
+        yield first
 
 
 @contextlib.asynccontextmanager
@@ -33,10 +33,10 @@ async def async_pair(
 ) -> AsyncIterator[wmp.aio.Manager]:
     """The same with the asyncio API."""
     async with (
-        wmp.aio.Manager(**manager) as made,
-        wmp.aio.Worker(*made.endpoints, handlers=handlers, slots=slots),
+        wmp.aio.Manager(**manager) as first,
+        wmp.aio.Worker(*first.endpoints, handlers=handlers, slots=slots),
     ):
-        yield made
+        yield first
 
 
 def counted(count: int, pulled: list[int]) -> Iterator[bytes]:

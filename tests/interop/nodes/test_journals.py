@@ -27,12 +27,12 @@ pytestmark = pytest.mark.interop
 
 def read(folder: Path) -> dict[str, list[Line]]:
     """Return the lines of each kind of node."""
-    reader, found = Reader(), defaultdict(list)
+    reader, violations = Reader(), defaultdict(list)
     for strand in strands(find_segments([folder])):
         lines = [line for segment in strand for line in reader.read(segment)]
-        found[lines[0]["kind"]] += lines
+        violations[lines[0]["kind"]] += lines
     assert not reader.bad
-    return found
+    return violations
 
 
 def with_jobs(lines: list[Line], what: str) -> list[int]:
@@ -210,14 +210,14 @@ def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
 def test_a_device_that_is_written_down_names_its_folder(tmp_path, forks):
     file = tmp_path / "device.toml"
     good = '[device]\nbind = "ipc://below"\nconnect = "ipc://above"\n'
-    for text, code, said in (
+    for text, code, message in (
         ("journal = 5", 2, "device.journal is 5"),
         ('journal = "j"', 0, "j\n"),
     ):
         file.write_text(good + text)
         ended = forks.run(*WMP_DEVICE, "check", "device.toml", cwd=tmp_path)
         assert ended.returncode == code
-        assert said in ended.stderr + ended.stdout
+        assert message in ended.stderr + ended.stdout
     assert not (tmp_path / "j").exists(), "to check is to do nothing"
 
 

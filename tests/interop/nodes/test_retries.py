@@ -64,11 +64,11 @@ def test_the_final_error_names_each_attempt() -> None:
         with pytest.raises(wmp.JobFailed, match="ConnectionError: refused") as caught:
             job.result(WAIT)
     error = caught.value
-    assert [(one.attempt, one.error) for one in error.history] == [
+    assert [(failure.attempt, failure.error) for failure in error.history] == [
         (1, "ConnectionError: refused"),
         (2, "ConnectionError: refused"),
     ]
-    assert all(before - 1 < one.at < time.time() + 1 for one in error.history)
+    assert all(before - 1 < failure.at < time.time() + 1 for failure in error.history)
     assert any("2 attempts failed or were lost" in note for note in error.__notes__)
 
 

@@ -437,11 +437,11 @@ def test_jobs_behind_a_slow_job_are_done_by_another_worker(pool: Any, tmp_path: 
 @pytest.mark.rule("WMP-1.3")
 def test_a_worker_serves_several_managers() -> None:
     with (
-        wmp.Manager() as one,
+        wmp.Manager() as first,
         wmp.Manager() as two,
-        wmp.Worker(*one.endpoints, *two.endpoints, handlers=bytes.upper),
+        wmp.Worker(*first.endpoints, *two.endpoints, handlers=bytes.upper),
     ):
-        for manager in (one, two):
+        for manager in (first, two):
             assert list(manager.map([b"a"] * 20)) == [b"A"] * 20
 
 

@@ -66,13 +66,13 @@ class Hosts:
             for name in self._names:
                 run("ip", "netns", "add", self._space(name))
                 self._in(name, "ip", "link", "set", "lo", "up")
-            for one, other in map(sorted, self._links):
+            for first, other in map(sorted, self._links):
                 # The names of devices have at most 15 letters.
                 run(
-                    *("ip", "link", "add", f"to-{other}", "netns", self._space(one)),
-                    *("type", "veth", "peer", "name", f"to-{one}", "netns", self._space(other)),
+                    *("ip", "link", "add", f"to-{other}", "netns", self._space(first)),
+                    *("type", "veth", "peer", "name", f"to-{first}", "netns", self._space(other)),
                 )
-                for name, peer in ((one, other), (other, one)):
+                for name, peer in ((first, other), (other, first)):
                     address = f"{self.address(name, peer)}/30"
                     self._in(name, "ip", "address", "add", address, "dev", f"to-{peer}")
                     self._in(name, "ip", "link", "set", f"to-{peer}", "up")
@@ -110,9 +110,9 @@ class Hosts:
         """Start a program on a host."""
         return Program("ip", "netns", "exec", self._space(name), sys.executable, *words)
 
-    def cut(self, one: str, other: str, *, both: bool = True) -> None:
+    def cut(self, first: str, other: str, *, both: bool = True) -> None:
         """Drop all that goes from one host to the other, and with ``both`` all that comes back."""
-        for name, peer in ((one, other), (other, one)) if both else ((one, other),):
+        for name, peer in ((first, other), (other, first)) if both else ((first, other),):
             if (name, peer) not in self._cut:
                 self._in(name, "tc", "qdisc", "add", "dev", f"to-{peer}", "root", "blackhole")
                 self._cut.add((name, peer))

@@ -23,12 +23,12 @@ def addresses(tmp_path):
 
 
 def pair(addresses, roles=("primary", "backup"), **settings):
-    one, two = addresses
+    first, two = addresses
     # Each node must hear the other in time, on a busy machine too.
     settings = {"heartbeat": 0.5, **settings}
     return (
-        BinaryStar(roles[0], local=one, remote=two, **settings),
-        BinaryStar(roles[1], local=two, remote=one, **settings),
+        BinaryStar(roles[0], local=first, remote=two, **settings),
+        BinaryStar(roles[1], local=two, remote=first, **settings),
     )
 
 
@@ -84,14 +84,14 @@ def test_a_node_whose_peer_has_its_role_ends_with_the_cause(addresses, role):
 def test_two_active_nodes_end_when_they_meet(addresses):
     # Two halves of a partition: each node waits for an address at which nobody is.
     async def play():
-        one = aio.BinaryStar("primary", local=addresses[0], remote=addresses[1], heartbeat=0.05)
-        async with one:
-            while not one.vote():
+        first = aio.BinaryStar("primary", local=addresses[0], remote=addresses[1], heartbeat=0.05)
+        async with first:
+            while not first.vote():
                 await asyncio.sleep(0.01)
             two = aio.BinaryStar("backup", local=addresses[1], remote=addresses[0], heartbeat=0.05)
             two._machine.state = StarState.ACTIVE
             async with two:
-                runs = [asyncio.create_task(node.wait_ended()) for node in (one, two)]
+                runs = [asyncio.create_task(node.wait_ended()) for node in (first, two)]
                 ended, going = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
                 for run in ended:
                     with pytest.raises(StarConflict, match=r"both nodes of .* are active"):

@@ -259,7 +259,7 @@ def test_two_managers_of_one_role_end():
     with make("a") as first, make("b", role="primary") as second:
 
         def ended():
-            return [one for one in (first, second) if not one._inner._node.running]
+            return [manager for manager in (first, second) if not manager._inner._node.running]
 
         wait_until(ended)
         with pytest.raises(ConfigError, match="have the role primary"):
@@ -269,20 +269,20 @@ def test_two_managers_of_one_role_end():
 @pytest.mark.rule("STAR-2.4")
 def test_exit_codes_of_programs_with_a_pair():
     with (
-        ForkedProgram(*PROGRAM, "a", "primary") as one,
+        ForkedProgram(*PROGRAM, "a", "primary") as first,
         ForkedProgram(*PROGRAM, "b", "primary") as two,
     ):
-        wait_until(lambda: 2 in (one.process.poll(), two.process.poll()))
+        wait_until(lambda: 2 in (first.process.poll(), two.process.poll()))
     with (
-        ForkedProgram(*PROGRAM, "a", "primary") as one,
+        ForkedProgram(*PROGRAM, "a", "primary") as first,
         ForkedProgram(*PROGRAM, "b", "backup") as two,
         worker(),
     ):
         two.wait_for_line("passive")
-        one.process.send_signal(signal.SIGSTOP)
+        first.process.send_signal(signal.SIGSTOP)
         two.wait_for_line("active", on="stdout")
-        one.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: 3 in (one.process.poll(), two.process.poll()))
+        first.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: 3 in (first.process.poll(), two.process.poll()))
 
 
 @pytest.mark.timeout(900)
@@ -302,9 +302,9 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
     with contextlib.ExitStack() as stack:
 
         def start(own):
-            made = stack.enter_context(ForkedProgram(*PROGRAM, own, ROLES[own], *store))
-            made.wait_for_line("serves", on="stdout")
-            return made
+            process = stack.enter_context(ForkedProgram(*PROGRAM, own, ROLES[own], *store))
+            process.wait_for_line("serves", on="stdout")
+            return process
 
         programs = {own: start(own) for own in ROLES}
         idle = stack.enter_context(worker(slots=4))
@@ -331,7 +331,7 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
             wait_until(lambda: knows_standby(idle), "the worker knows the standby")
             clients.wait_for_replies()
             active = OTHER[active]
-        print(f"takeovers: {sorted(round(one, 2) for one in longest)} s")
+        print(f"takeovers: {sorted(round(seconds, 2) for seconds in longest)} s")
         clients.end()
         assert clients.wrong == []
         if stored:

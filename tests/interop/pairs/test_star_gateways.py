@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 def knows_standby(worker):
     """Return whether a worker knows a manager on standby."""
-    return any(one.standby for one in list(worker._inner._machine._links.managers.values()))
+    return any(manager.standby for manager in list(worker._inner._machine._links.managers.values()))
 
 
 def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
@@ -94,9 +94,9 @@ def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
     with contextlib.ExitStack() as stack:
 
         def start(name):
-            made = stack.enter_context(run_wmp("gateway", "--config", f"{name}.toml"))
-            made.wait_for_line("WMP workers connect to")
-            return made
+            process = stack.enter_context(run_wmp("gateway", "--config", f"{name}.toml"))
+            process.wait_for_line("WMP workers connect to")
+            return process
 
         gateways = {name: start(name) for name in ROLES}
         idle = wmp.Worker("ipc://wmp-a", "ipc://wmp-b", handlers=bytes.upper, slots=4)
@@ -119,7 +119,7 @@ def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
             wait_until(lambda: knows_standby(idle), "the worker knows the standby")
             clients.wait_for_replies()
             active = other
-        print(f"takeovers: {sorted(round(one, 2) for one in longest)} s")
+        print(f"takeovers: {sorted(round(seconds, 2) for seconds in longest)} s")
         clients.end()
         assert clients.wrong == []
 
@@ -129,30 +129,30 @@ def test_exit_codes_of_wrong_roles_and_of_two_active_gateways(folder):
     (folder / "c.toml").write_text(
         DEFINITION.format(own="b", other="a", role="primary"), encoding="utf-8"
     )
-    with run_wmp("gateway", "--config", "a.toml") as one:
-        one.wait_for_line("WMP workers connect to")
+    with run_wmp("gateway", "--config", "a.toml") as first:
+        first.wait_for_line("WMP workers connect to")
         with run_wmp("gateway", "--config", "c.toml") as two:
-            wait_until(lambda: (one.process.poll(), two.process.poll()) != (None, None))
-            ended = one if one.process.poll() is not None else two
+            wait_until(lambda: (first.process.poll(), two.process.poll()) != (None, None))
+            ended = first if first.process.poll() is not None else two
             assert ended.process.poll() == 2
             ended.wait_for_line("both nodes of this Binary Star have the role primary")
 
 
 @pytest.mark.rule("STAR-2.4")
 def test_an_active_gateway_that_was_stopped_for_too_long_meets_another(folder):
-    with Program(*WMP, "gateway", "--config", "a.toml") as one:
-        one.wait_for_line("WMP workers connect to")
+    with Program(*WMP, "gateway", "--config", "a.toml") as first:
+        first.wait_for_line("WMP workers connect to")
         with Program(*WMP, "gateway", "--config", "b.toml") as two:
             two.wait_for_line("passive")
             worker = wmp.Worker("ipc://wmp-a", "ipc://wmp-b", handlers=bytes.upper)
             client = StarClient(*DOORS, timeout=1.0, settle=0.5)
             with worker, client:
                 assert client.request(b"one") == b"ONE"
-                one.process.send_signal(signal.SIGSTOP)
+                first.process.send_signal(signal.SIGSTOP)
                 assert client.request(b"two") == b"TWO"  # the other one has taken over
-                one.process.send_signal(signal.SIGCONT)
-                wait_until(lambda: 3 in (one.process.poll(), two.process.poll()))
-                ended = one if one.process.poll() is not None else two
+                first.process.send_signal(signal.SIGCONT)
+                wait_until(lambda: 3 in (first.process.poll(), two.process.poll()))
+                ended = first if first.process.poll() is not None else two
                 ended.wait_for_line("both nodes of this Binary Star are active")
                 assert client.request(b"three") == b"THREE"
 

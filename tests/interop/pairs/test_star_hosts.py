@@ -44,9 +44,9 @@ class Pair:
         for name in "cd":
             for kind, port in (("worker", WORKERS), ("client", CLIENTS)):
                 ends = [f"tcp://{hosts.address(peer, name)}:{port}" for peer in ROLES]
-                made = self._run(name, kind, *ends)
+                host_process = self._run(name, kind, *ends)
                 if kind == "client":
-                    self.clients[name] = made
+                    self.clients[name] = host_process
 
     def _run(self, name, *words):
         program = self.hosts.start(name, "-m", "tests.interop.pairs.pair_peers", self._keys, *words)
@@ -98,9 +98,9 @@ class Pair:
 @pytest.fixture
 def pair():
     with Hosts("abcd") as hosts, contextlib.ExitStack() as stack:
-        made = Pair(hosts, stack)
-        made.served()
-        yield made
+        pair = Pair(hosts, stack)
+        pair.served()
+        yield pair
 
 
 def _state(program):
@@ -112,8 +112,8 @@ def _state(program):
 
 @pytest.mark.rule("STAR-2.4", "STAR-4.2", "STAR-4.5")
 def test_a_partition_with_clients_on_both_sides(pair):
-    for one, other in ("ab", "ad", "bc", "cd"):
-        pair.hosts.cut(one, other)
+    for first, other in ("ab", "ad", "bc", "cd"):
+        pair.hosts.cut(first, other)
     # Both managers serve, each the clients on its side. This is the case "partition" of the page.
     pair.managers["b"].wait_for_line("active (was passive)")
     pair.served("c")

@@ -155,7 +155,10 @@ class Forks:
         for file in (stdin, stdout, stderr, ended):
             os.close(file)
         given = None if to is None else os.fdopen(to, "wb")
-        written, lines = (None if one is None else os.fdopen(one, "rb") for one in (of, about))
+        written, lines = (
+            None if descriptor is None else os.fdopen(descriptor, "rb")
+            for descriptor in (of, about)
+        )
         return ForkedProcess(given, written, lines, end)
 
     def run(self, *argv: str, cwd: Path | None = None) -> Ended:
@@ -177,9 +180,9 @@ class Forks:
 
 @cache
 def _forks() -> Forks:
-    made = Forks()
-    atexit.register(made.close)
-    return made
+    forks = Forks()
+    atexit.register(forks.close)
+    return forks
 
 
 _making = threading.Lock()

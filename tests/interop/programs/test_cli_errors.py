@@ -136,11 +136,11 @@ def run(*argv, cwd):
     )
 
 
-def complaint(found, program="wmp"):
+def complaint(process, program="wmp"):
     """Return the only line of stderr; check that there is no other output."""
-    assert (found.returncode, found.stdout) == (2, ""), found.stderr
-    lines = found.stderr.splitlines()
-    assert len(lines) == 1, found.stderr
+    assert (process.returncode, process.stdout) == (2, ""), process.stderr
+    lines = process.stderr.splitlines()
+    assert len(lines) == 1, process.stderr
     assert lines[0].startswith(f"{program}: ")
     assert "Traceback" not in lines[0]
     return lines[0]
@@ -222,11 +222,11 @@ def test_help_teaches_by_examples(forks, folder):
         (*WMP_DEVICE, "run"),
         (*WMP_DEVICE, "check"),
     ):
-        found = forks.run(*argv, "--help", cwd=folder)
+        process = forks.run(*argv, "--help", cwd=folder)
 
-        assert (found.returncode, found.stderr) == (0, "")
-        examples = found.stdout.partition("\nExamples:\n")[2].splitlines()
-        assert examples, found.stdout
+        assert (process.returncode, process.stderr) == (0, "")
+        examples = process.stdout.partition("\nExamples:\n")[2].splitlines()
+        assert examples, process.stdout
         name = "wmp-device" if argv[: len(WMP_DEVICE)] == WMP_DEVICE else "wmp"
         assert all(name in example for example in examples)
 
@@ -242,24 +242,24 @@ def test_help_has_whole_sentences_and_a_text_for_every_flag(forks, folder):
 
 
 def test_version(forks, folder):
-    for found in (
+    for process in (
         run(*WMP, "--version", cwd=folder),
         forks.run(*WMP_DEVICE, "--version", cwd=folder),
     ):
-        assert (found.returncode, found.stderr) == (0, "")
-        assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|0\+source)\n", found.stdout)
+        assert (process.returncode, process.stderr) == (0, "")
+        assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|0\+source)\n", process.stdout)
 
 
 def test_without_a_command_there_is_help(forks, folder):
-    found = forks.run(*WMP, cwd=folder)
+    process = forks.run(*WMP, cwd=folder)
 
-    assert (found.returncode, found.stdout) == (2, "")
-    assert "Usage: wmp" in found.stderr
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "Usage: wmp" in process.stderr
 
 
 def test_keys_are_for_their_owner_and_never_overwritten(forks, folder):
-    found = forks.run(*WMP, "keys", "ada", cwd=folder)
-    assert found.returncode == 0
+    process = forks.run(*WMP, "keys", "ada", cwd=folder)
+    assert process.returncode == 0
     secret = folder / "ada.key_secret"
     before = secret.read_bytes()
 

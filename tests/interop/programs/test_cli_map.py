@@ -154,8 +154,8 @@ def test_a_missing_resource_ends_the_program_after_the_wait(worker):
 
 
 def test_the_hint_for_a_worker_names_the_flags_for_keys(folder):
-    with program("keys", "here") as made:
-        assert made.ends() == 0
+    with program("keys", "here") as process:
+        assert process.ends() == 0
     secured = spread("--secret", "here.key_secret", "--wait", "0.5")
     for argv, start in (
         (spread("--wait", "0.5"), "--role shout --connect ipc://here -- "),
@@ -168,8 +168,8 @@ def test_the_hint_for_a_worker_names_the_flags_for_keys(folder):
 
 
 def test_the_start_that_is_suggested_names_a_host_that_a_worker_can_reach(folder):
-    with program("keys", "here") as made:
-        assert made.ends() == 0
+    with program("keys", "here") as process:
+        assert process.ends() == 0
     with program(
         *("map", "--bind", "tcp://0.0.0.0:*", "--secret", "here.key_secret", "--wait", "0.5")
     ) as mapped:
@@ -339,12 +339,12 @@ def test_a_run_is_resumed_from_its_job_log(folder, worker):
         assert mapped.ends() == 1
         assert mapped.stdout == b"A\nC\n"
     rows = [line.split("\t") for line in (folder / "log").read_text().splitlines()[1:]]
-    assert [(one[0], one[4], one[5], one[6], one[8]) for one in rows] == [
+    assert [(row[0], row[4], row[5], row[6], row[8]) for row in rows] == [
         ("1", "1", "1", "0", "shout a"),
         ("2", "3", "0", "1", "shout b"),
         ("3", "1", "1", "0", "shout c"),
     ]
-    assert all(one[1] and float(one[2]) > 1e9 and float(one[3]) >= 0 for one in rows)
+    assert all(row[1] and float(row[2]) > 1e9 and float(row[3]) >= 0 for row in rows)
 
     (folder / "b").write_text("good")
     with program(*spread("--joblog", "log", "--resume-failed", "a", "b", "c")) as mapped:

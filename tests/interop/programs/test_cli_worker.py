@@ -228,12 +228,12 @@ def test_a_second_signal_stops_at_once(manager, folder, second):
 
 
 @pytest.mark.parametrize(
-    ("made", "number"),
+    ("worker", "number"),
     [("handlers", signal.SIGTERM), ("ready", signal.SIGINT), ("ready_aio", signal.SIGTERM)],
 )
-def test_draining_ends_when_its_time_is_over(manager, folder, made, number):
-    pool = ("--pool", "process") if made == "handlers" else ()
-    argv = ("worker", f"work:{made}", "--drain-timeout", "0.5", *pool)
+def test_draining_ends_when_its_time_is_over(manager, folder, worker, number):
+    pool = ("--pool", "process") if worker == "handlers" else ()
+    argv = ("worker", f"work:{worker}", "--drain-timeout", "0.5", *pool)
     with program(*argv, "--connect", "ipc://first") as worker:
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)

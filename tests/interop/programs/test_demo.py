@@ -31,20 +31,20 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files, wor
     with program("demo", *options, "--journal", str(tmp_path)) as demo:
         code = demo.process.wait(RUN)
         demo.ends()
-        said = demo.stdout.decode()
+        output = demo.stdout.decode()
 
-    assert (code, demo.stderr) == (0, ""), said
+    assert (code, demo.stderr) == (0, ""), output
     assert len(names) == files or (files is None and len(names) > 300)
-    assert f"{len(names)} files for {workers} workers" in said
-    assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran job \d+", said)
-    assert f"{len(names)} of {len(names)} results are correct; lost: 0, duplicates: 0" in said
+    assert f"{len(names)} files for {workers} workers" in output
+    assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran job \d+", output)
+    assert f"{len(names)} of {len(names)} results are correct; lost: 0, duplicates: 0" in output
     # The worker held leases when it was killed, and other workers got those jobs.
-    found = re.search(r"queued again: (\d+) \(.*silence", said)
-    assert found, said
-    requeued = int(found[1])
-    again = int(re.search(r"second attempt: (\d+)", said)[1])
+    match = re.search(r"queued again: (\d+) \(.*silence", output)
+    assert match, output
+    requeued = int(match[1])
+    again = int(re.search(r"second attempt: (\d+)", output)[1])
     assert 1 <= again <= requeued
-    rows = re.findall(r"^(worker \d)  the (managers|device)\s+(\d+) ", said, re.MULTILINE)
+    rows = re.findall(r"^(worker \d)  the (managers|device)\s+(\d+) ", output, re.MULTILINE)
     assert [way for _, way, _ in rows] == ["managers", "device"] * (workers // 2)
     assert sum(int(jobs) for _, _, jobs in rows) == len(names)
     # Each process but the killed worker has closed its journal.
@@ -85,10 +85,10 @@ def test_a_wrong_result_is_found_and_no_kill_kills_no_worker(monkeypatch, capfd)
 @pytest.mark.deep  # a test below interrupts the demo with --chaos
 @needs_proc
 @pytest.mark.parametrize(
-    ("number", "code", "said"),
+    ("number", "code", "message"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
-def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
+def test_it_can_be_interrupted_and_leaves_nothing(number, code, message):
     with program("demo", "--workers", "1", "--no-kill") as demo:
         demo.wait_for_line("files for 1 worker of", on="stdout")
         pids = children(demo.process.pid)
@@ -97,7 +97,7 @@ def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
         assert demo.ends() == code
         assert len(pids) == 4
         assert not [pid for pid in pids if runs(pid)]
-        assert demo.stderr == f"wmp: {said}; nothing is left running\n"
+        assert demo.stderr == f"wmp: {message}; nothing is left running\n"
 
 
 @needs_proc
@@ -138,37 +138,39 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost(store):
     with program("demo", kind, "--files", "48", "--workers", "1", "--seed", "5") as demo:
         code = demo.process.wait(RUN)
         demo.ends()
-        said = demo.stdout.decode()
+        output = demo.stdout.decode()
 
-    assert (code, demo.stderr) == (0, ""), said
+    assert (code, demo.stderr) == (0, ""), output
     everybody = ["manager A", "manager B", "device", "worker 1"]
     # Each process was killed twice and started again twice.
     for label in everybody:
-        assert said.count(f"%  {label} was killed (SIGKILL)") == 2, said
-        assert said.count(f"  {label} is back after") == 2, said
-    rows = re.findall(r"^(manager \w|device|worker \d)  +2 +\d+\.\d s( +\d+)?", said, re.MULTILINE)
-    assert [label for label, _ in rows] == everybody, said
+        assert output.count(f"%  {label} was killed (SIGKILL)") == 2, output
+        assert output.count(f"  {label} is back after") == 2, output
+    rows = re.findall(
+        r"^(manager \w|device|worker \d)  +2 +\d+\.\d s( +\d+)?", output, re.MULTILINE
+    )
+    assert [label for label, _ in rows] == everybody, output
     # The jobs that the managers held were submitted again.
     assert sum(int(jobs) for label, jobs in rows if label.startswith("manager")) > 0
-    assert "48 of 48 results are correct; lost: 0, duplicates: 0\n" in said
+    assert "48 of 48 results are correct; lost: 0, duplicates: 0\n" in output
     end = "8 processes were killed (SIGKILL) and started again; seed 5\n"
     if store:
         stored = f"{end}the store has 48 jobs, one for each file, and all are ok\n"
-        assert stored in said
-        assert re.fullmatch(r"\d+ jobs? w\w+ done in the first attempt\n", said.split(stored)[1])
+        assert stored in output
+        assert re.fullmatch(r"\d+ jobs? w\w+ done in the first attempt\n", output.split(stored)[1])
     else:
         assert rows[3][1].strip() == "48"
-        assert said.endswith(end)
+        assert output.endswith(end)
 
 
 def test_a_pair_of_managers_takes_over_twice(tmp_path):
     with program("demo", "--star", "--files", "60", "--workers", "2") as demo:
         code = demo.process.wait(RUN)
         demo.ends()
-        said = demo.stdout.decode()
-    assert (code, demo.stderr) == (0, ""), said
+        output = demo.stdout.decode()
+    assert (code, demo.stderr) == (0, ""), output
     steps = re.findall(
-        r"(manager [AB]) (was killed|is active|is back)", said.partition("60 files,")[0]
+        r"(manager [AB]) (was killed|is active|is back)", output.partition("60 files,")[0]
     )
     assert [step for step in steps if step[1] != "is back"] == [
         ("manager A", "is active"),
@@ -177,8 +179,8 @@ def test_a_pair_of_managers_takes_over_twice(tmp_path):
         ("manager B", "was killed"),
         ("manager A", "is active"),
     ]
-    assert said.count("and the other took over after") == 2
-    assert said.endswith("60 of 60 replies are correct; lost: 0\n")
+    assert output.count("and the other took over after") == 2
+    assert output.endswith("60 of 60 replies are correct; lost: 0\n")
 
 
 def test_chaos_reports_wrong_results_and_duplicates(monkeypatch, capfd):

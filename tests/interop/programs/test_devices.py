@@ -56,8 +56,8 @@ def test_it_runs_and_passes_jobs_on(name, folder):
         path = moved(name, folder, *(manager.endpoints or [""]))
         devices = load_devices(path)
         with wmp_device("run", str(path)) as device:
-            for one in devices:
-                device.wait_for_line(f"wmp-device: {one.label} is bound to ")
+            for device_options in devices:
+                device.wait_for_line(f"wmp-device: {device_options.label} is bound to ")
             with wmp.Worker(*devices[-1].bind, handlers=shout):
                 assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
             device.signal(signal.SIGTERM)
@@ -116,14 +116,14 @@ def test_the_gate_admits_only_listed_keys(folder):
 
 
 def test_flags_do_the_same_as_a_definition(folder):
-    with wmp.Manager("ipc://one") as one, wmp.Manager("ipc://two") as two:
+    with wmp.Manager("ipc://one") as first, wmp.Manager("ipc://two") as two:
         argv = ("--bind", "ipc://below", "--connect", "ipc://one", "--connect", "ipc://two")
         with wmp_device(*argv, "--label", "here") as device:
             device.wait_for_line(
                 "here is bound to ipc://below and connects to ipc://one, ipc://two"
             )
             with wmp.Worker("ipc://below", handlers=shout):
-                for manager in (one, two):
+                for manager in (first, two):
                     assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
 
 
@@ -178,13 +178,13 @@ def test_check_prints_the_definition_and_opens_nothing(name, folder):
     with wmp_device("check", "device.toml") as device:
         assert device.ends() == 0
         assert device.stderr == ""
-        said = device.stdout.decode()
+        output = device.stdout.decode()
 
-    for one in load_devices("device.toml"):
-        assert one.label in said
-        assert f"binds to     {', '.join(one.bind)}" in said
-        assert f"connects to  {', '.join(one.connect) or 'none'}" in said
-        assert f"managers at  {', '.join(one.bind_managers) or 'none'}" in said
+    for loaded in load_devices("device.toml"):
+        assert loaded.label in output
+        assert f"binds to     {', '.join(loaded.bind)}" in output
+        assert f"connects to  {', '.join(loaded.connect) or 'none'}" in output
+        assert f"managers at  {', '.join(loaded.bind_managers) or 'none'}" in output
     assert sorted(os.listdir(folder)) == before
 
 

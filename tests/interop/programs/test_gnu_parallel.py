@@ -56,7 +56,7 @@ def test_the_line_with_wmp_counts_words(tmp_path: Path) -> None:
     printed, rows = run("gnu_parallel_wmp.sh", tmp_path)
 
     assert printed.split() == ["2", "1", "3"]
-    assert [(one[0], one[6], one[7]) for one in rows] == [(n, "0", "0") for n in ("1", "2", "3")]
+    assert [(row[0], row[6], row[7]) for row in rows] == [(n, "0", "0") for n in ("1", "2", "3")]
     if shutil.which("parallel") is None:
         pytest.skip("GNU parallel is not installed")
     other = tmp_path / "other"

@@ -80,8 +80,8 @@ def outcomes(result):
 
 def test_a_handler_that_must_not_run_twice_is_found_and_played_again(run):
     result = run(HANDLERS, "-rfs")
-    said = result.stdout.str()
-    seed = int(re.search(r"FAILED test_orders\.py::test_careless\[seed(\d+)\]", said)[1])
+    output = result.stdout.str()
+    seed = int(re.search(r"FAILED test_orders\.py::test_careless\[seed(\d+)\]", output)[1])
 
     assert outcomes(result) == {
         "passed": 20 + seed,
@@ -90,22 +90,22 @@ def test_a_handler_that_must_not_run_twice_is_found_and_played_again(run):
         "errors": 0,
     }
     assert seed, "without faults it is right"
-    assert f"simulated world, seed {seed}" in said
+    assert f"simulated world, seed {seed}" in output
     assert re.search(
-        r"handlers were called more than once for: job \d \(b'order-\d'\) \d times", said
+        r"handlers were called more than once for: job \d \(b'order-\d'\) \d times", output
     )
     assert re.search(
-        r"\d calls the handler, attempt \d: it (returns|is ended before line 1\d)", said
+        r"\d calls the handler, attempt \d: it (returns|is ended before line 1\d)", output
     )
-    assert f"seed {seed} of test_careless has failed already" in said
+    assert f"seed {seed} of test_careless has failed already" in output
     again = f"pytest test_orders.py::test_careless --wmp-seed {seed}"
-    assert f"play it again: {again}\n" in said
+    assert f"play it again: {again}\n" in output
 
     # The printed command plays only this world.
     result = run(HANDLERS, *again.split()[1:], "--wmp-trace")
     assert outcomes(result) == {"passed": 0, "failed": 1, "skipped": 0, "errors": 0}
-    one = said[said.index(" calls of handlers") : said.index("the last steps:")]
-    assert one in result.stdout.str(), "it is not the same world"
+    section = output[output.index(" calls of handlers") : output.index("the last steps:")]
+    assert section in result.stdout.str(), "it is not the same world"
     assert re.search(r"manager: got READY of b'worker \d'", result.stdout.str())
 
 
@@ -116,8 +116,8 @@ def test_seeds_are_chosen_by_option(run):
     for wrong in ("x", "3:1"):
         result = run(HANDLERS, f"--wmp-seed={wrong}")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        said = result.stderr.str() + result.stdout.str()
-        assert f"argument --wmp-seed: '{wrong}' is not a seed or a range of seeds; write" in said
+        output = result.stderr.str() + result.stdout.str()
+        assert f"argument --wmp-seed: '{wrong}' is not a seed or a range of seeds; write" in output
 
 
 def test_a_failure_without_faults_is_reported_as_a_fault_of_the_test(run):
@@ -163,8 +163,8 @@ def test_each_seed_has_fixtures_of_its_own_and_other_parameters(run):
         "-v",
     )
     assert outcomes(result) == {"passed": 7, "failed": 1, "skipped": 2, "errors": 0}
-    said = result.stdout.str()
-    again = re.search(r"play it again: pytest '(.*)' --wmp-seed 2\n", said)[1]
+    output = result.stdout.str()
+    again = re.search(r"play it again: pytest '(.*)' --wmp-seed 2\n", output)[1]
     assert re.fullmatch(r"test_orders.py::TestOrders::test_in_a_class\[(seed2-3|3-seed2)\]", again)
     result = run((Path.cwd() / "test_orders.py").read_text(), again, "--wmp-seed", "2")
     assert outcomes(result)["failed"] == 1
@@ -225,5 +225,5 @@ def test_it_is_installed_as_a_plugin():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     assert "wmp = wmp.testing.plugin" in config["options.entry_points"]["pytest11"]
-    found = [point.value for point in entry_points(group="pytest11") if point.name == "wmp"]
-    assert set(found) <= {"wmp.testing.plugin"}, "another one is installed; install this one"
+    plugins = [point.value for point in entry_points(group="pytest11") if point.name == "wmp"]
+    assert set(plugins) <= {"wmp.testing.plugin"}, "another one is installed; install this one"

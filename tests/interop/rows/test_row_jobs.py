@@ -21,7 +21,7 @@ from wmp.rows.process_managers import close_managers, process_manager  # noqa: E
 pytestmark = pytest.mark.interop
 
 SCHEMA = pyarrow.schema([("n", pyarrow.int64()), ("square", pyarrow.int64())])
-PLACE = rows.RowPlace("query", 7, 3)
+PARTITION = rows.TablePartition("query", 7, 3)
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def device():
 def run(device):
     """Return a function that does tables of numbers, in batches of 10 rows."""
 
-    def run(batches=4, schema=SCHEMA, place=PLACE, **options):
+    def run(batches=4, schema=SCHEMA, partition=PARTITION, **options):
         terms = terms_of(device, **options)
         numbers = table(batches) if isinstance(batches, int) else batches
-        return rows.run_rows(process_manager(terms), numbers, schema, terms, place)
+        return rows.run_rows(process_manager(terms), numbers, schema, terms, partition)
 
     return run
 
@@ -48,8 +48,8 @@ def terms_of(device, **options):
 
 
 def table(batches):
-    for one in range(batches):
-        yield pyarrow.record_batch({"n": list(range(10 * one, 10 * one + 10))})
+    for batch in range(batches):
+        yield pyarrow.record_batch({"n": list(range(10 * batch, 10 * batch + 10))})
 
 
 def numbers_of(results):
@@ -73,8 +73,8 @@ def test_each_row_returns_once_with_its_result(device, run, ordered):
         results = list(run(ordered=ordered))
 
     assert all(batch.schema.equals(SCHEMA) for batch in results)
-    found = [(row["n"], row["square"]) for batch in results for row in batch.to_pylist()]
-    assert (found if ordered else sorted(found)) == [(n, n * n) for n in range(40)]
+    pairs = [(row["n"], row["square"]) for batch in results for row in batch.to_pylist()]
+    assert (pairs if ordered else sorted(pairs)) == [(n, n * n) for n in range(40)]
 
 
 @pytest.mark.rule("ROWS-4.1")
@@ -170,13 +170,13 @@ def test_errors_become_rows_of_the_column(device, run):
     with worker(device, fails, slots=2):
         results = list(run(errors="column", ordered=True))
 
-    found = [row for batch in results for row in batch.to_pylist()]
-    assert [row["n"] for row in found] == list(range(40))
-    good = [row for row in found if not 5 <= row["n"] < 15]
+    result_rows = [row for batch in results for row in batch.to_pylist()]
+    assert [row["n"] for row in result_rows] == list(range(40))
+    good = [row for row in result_rows if not 5 <= row["n"] < 15]
     assert all(row["error"] is None and row["square"] == row["n"] ** 2 for row in good)
-    assert {row["square"] for row in found[5:15]} == {None}
-    assert re.search("rows 5 to 9 of .* ValueError: five", found[5]["error"])
-    assert "the result has the columns n; expected n, square" in found[10]["error"]
+    assert {row["square"] for row in result_rows[5:15]} == {None}
+    assert re.search("rows 5 to 9 of .* ValueError: five", result_rows[5]["error"])
+    assert "the result has the columns n; expected n, square" in result_rows[10]["error"]
 
 
 @pytest.mark.rule("ROWS-4.4")
@@ -203,17 +203,17 @@ def test_a_handler_of_bytes_is_named(device, run):
 def test_a_role_without_workers_is_an_error_after_the_wait(device, run, monkeypatch, errors, other):
     monkeypatch.setattr(row_jobs, "_LOOK", 0.02)
     helper = worker(device, square, role="embod" if other else "embed")
-    asked = run(role="embed", unserved=0.5, errors=errors)
+    run_results = run(role="embed", unserved=0.5, errors=errors)
     if other:
         helper.start()
         process_manager(terms_of(device)).wait_for_workers(role="embod", timeout=WAIT)
 
     with pytest.raises(NoWorkers) as caught:
-        list(asked)
+        list(run_results)
     helper.close()
 
     text = str(caught.value)
-    assert f"no worker for role 'embed' of {PLACE} within 0.5 s" in text
+    assert f"no worker for role 'embed' of {PARTITION} within 0.5 s" in text
     assert device.manager_endpoints[0] in text
     if other:
         assert "embod" in text
@@ -261,7 +261,7 @@ def test_a_long_silence_is_logged_with_its_numbers(device, run, monkeypatch, cap
     finally:
         row_jobs.logger.removeHandler(watch)
 
-    lines = [one.getMessage() for one in caplog.records if one.name == "wmp.rows"]
+    lines = [logged.getMessage() for logged in caplog.records if logged.name == "wmp.rows"]
     assert re.search(r"partition 3 .*no job of role 'default' ended for .* running jobs", lines[0])
 
 
@@ -278,7 +278,7 @@ def test_with_a_store_a_second_try_runs_no_handler_again(device, run, tmp_path):
         first = sorted(numbers_of(run(store=store)))
         close_managers()  # the second try is in another process
         again = sorted(numbers_of(run(store=store)))
-        other = sorted(numbers_of(run(store=store, place=rows.RowPlace("query", 8, 3))))
+        other = sorted(numbers_of(run(store=store, partition=rows.TablePartition("query", 8, 3))))
         close_managers()
 
     assert first == again == other == list(range(40))
@@ -302,14 +302,14 @@ def test_the_end_of_one_copy_of_a_task_leaves_the_other_its_results(device, tmp_
     terms = terms_of(device, store=str(tmp_path / "store") if stored else None)
     options = {"connect": terms.through, "codec": "arrow", "store": terms.store}
     with (
-        wmp.Manager(**options) as one,
+        wmp.Manager(**options) as manager,
         wmp.Manager(**options) as two,
         worker(device, waits, slots=2),
     ):
         # With a store the copies are in two processes, and otherwise in one.
-        other = two if stored else one
-        copy = rows.run_rows(one, ends_before_its_results(table(4)), SCHEMA, terms, PLACE)
-        results = rows.run_rows(other, ended_copy(copy, table(4)), SCHEMA, terms, PLACE)
+        other = two if stored else manager
+        copy = rows.run_rows(manager, ends_before_its_results(table(4)), SCHEMA, terms, PARTITION)
+        results = rows.run_rows(other, ended_copy(copy, table(4)), SCHEMA, terms, PARTITION)
         threading.Timer(0.0, lambda: wait_until(lambda: calls, "a call") or go.set()).start()
 
         assert sorted(numbers_of(results)) == list(range(40))
@@ -348,11 +348,11 @@ def test_a_row_above_the_limit_of_payloads_fails_alone(device, run, monkeypatch)
 
     with worker(device, lambda batch: {"n": batch["n"]}):
         results = run([big], schema=text, errors="column", rows_per_job=1, ordered=True)
-        found = [row for batch in results for row in batch.to_pylist()]
+        result_rows = [row for batch in results for row in batch.to_pylist()]
 
-    assert [row["n"] for row in found] == [1, 2]
-    assert found[0]["error"] is None
-    assert "row 1 of partition 3" in found[1]["error"]
+    assert [row["n"] for row in result_rows] == [1, 2]
+    assert result_rows[0]["error"] is None
+    assert "row 1 of partition 3" in result_rows[1]["error"]
 
 
 def test_without_a_result_schema_nothing_is_yielded_but_errors_are_raised(device, run):

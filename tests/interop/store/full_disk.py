@@ -36,25 +36,25 @@ def called(*arguments: object) -> str:
     """Run ``wmp jobs`` in this process; return what it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        command.main([str(one) for one in arguments], standalone_mode=False)
+        command.main([str(argument) for argument in arguments], standalone_mode=False)
     return out.getvalue().strip()
 
 
 def filled(manager: wmp.Manager, size: int) -> tuple[list[wmp.Job], str]:
     """Submit jobs until the store is full."""
-    found: list[wmp.Job] = []
+    jobs: list[wmp.Job] = []
     try:
         while True:
-            found.append(manager.submit(b"%d " % len(found) + bytes(size)))
+            jobs.append(manager.submit(b"%d " % len(jobs) + bytes(size)))
     except wmp.StoreFull as error:
-        return found, str(error)
+        return jobs, str(error)
 
 
-def ended(found: list[wmp.Job]) -> int:
+def ended(jobs: list[wmp.Job]) -> int:
     until = time.monotonic() + LIMIT
-    while not all(job.done() for job in found) and time.monotonic() < until:
+    while not all(job.done() for job in jobs) and time.monotonic() < until:
         time.sleep(0.05)
-    return sum(job.done() and job.result() == b"r" * 100 for job in found)
+    return sum(job.done() and job.result() == b"r" * 100 for job in jobs)
 
 
 def ended_beside_another_program(path: Path, reserve: int) -> int:

@@ -29,21 +29,21 @@ def in_namespace(folder: Path, *arguments: object) -> dict[str, Any]:
     command = [*unshare, sys.executable, PROGRAM, folder, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 @pytest.mark.rule("STORE-8.4")
 @pytest.mark.parametrize("payload", [300, 8000])
 def test_a_full_disk_takes_ends_cancellations_and_purges(tmp_path: Path, payload: int) -> None:
-    found = in_namespace(tmp_path, 24, payload, 8 << 20)
-    assert found["acknowledged"] > 100
-    assert "full" in found["error"] or "no space" in found["error"]
-    assert found["ended"] == found["acknowledged"]
-    assert found["purged"].endswith("removed")
-    assert int(found["purged"].split()[0]) == found["acknowledged"]
-    assert "is whole" in found["check"]
-    assert found["after"] > found["acknowledged"] // 2
+    result = in_namespace(tmp_path, 24, payload, 8 << 20)
+    assert result["acknowledged"] > 100
+    assert "full" in result["error"] or "no space" in result["error"]
+    assert result["ended"] == result["acknowledged"]
+    assert result["purged"].endswith("removed")
+    assert int(result["purged"].split()[0]) == result["acknowledged"]
+    assert "is whole" in result["check"]
+    assert result["after"] > result["acknowledged"] // 2
 
 
 @pytest.mark.rule("STORE-8.4")

@@ -132,13 +132,13 @@ def works_until_done(path: Path, begun: int) -> None:
     while True:
         number += 1
         batch = WriteBatch(changes=done, reservations=[Reservation(KIND, 7, 1 << 20)])
-        (found,) = store.apply(me, number, batch).reserved
-        if not found.ids and not done:
+        (reserved,) = store.apply(me, number, batch).reserved
+        if not reserved.ids and not done:
             return
-        for id, attempt in zip(found.ids, found.attempts, strict=True):
+        for id, attempt in zip(reserved.ids, reserved.attempts, strict=True):
             os.write(begun, struct.pack("<QQ", id, attempt))
-        done = [JobChanges(Input.SUCCEED, found.ids, found.attempts, found.payloads)]
-        if not found.ids:
+        done = [JobChanges(Input.SUCCEED, reserved.ids, reserved.attempts, reserved.payloads)]
+        if not reserved.ids:
             done = []
 
 
@@ -201,14 +201,14 @@ def test_a_log_that_is_cut_off_anywhere_has_every_whole_batch_before_the_cut(tmp
         count = dict.fromkeys(range(1, BATCHES + 1), 0)
         for (id,) in connection.execute("SELECT id FROM jobs"):
             count[(id - 1) // GROUP + 1] += 1
-        found = connection.execute("SELECT batch FROM instances").fetchone()
+        row = connection.execute("SELECT batch FROM instances").fetchone()
         bodies = connection.execute(
             "SELECT count(*) FROM jobs LEFT JOIN bodies USING(id)"
             " WHERE jobs.payload IS NULL AND bodies.payload IS NULL"
         ).fetchone()
         connection.close()
-        applied = 0 if found is None else found[0]
-        assert [applied >= number for number in count] == [bool(one) for one in count.values()]
+        applied = 0 if row is None else row[0]
+        assert [applied >= number for number in count] == [bool(ended) for ended in count.values()]
         assert set(count.values()) <= {0, GROUP}
         assert bodies == (0,)
         acknowledged = sum(size <= end for size in sizes)

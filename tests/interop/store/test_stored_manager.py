@@ -150,9 +150,9 @@ def test_attempts_of_a_stored_job_are_counted_and_their_failures_kept(tmp_path: 
 
     assert attempts == [1, 2, 3]
     for raised in (here, there):
-        assert [one.attempt for one in raised.value.history] == [1, 2, 3]
-        assert [one.error for one in raised.value.history][1] == "ValueError: no 2"
-        assert all(began - 1 < one.at < time.time() + 1 for one in raised.value.history)
+        assert [failure.attempt for failure in raised.value.history] == [1, 2, 3]
+        assert [failure.error for failure in raised.value.history][1] == "ValueError: no 2"
+        assert all(began - 1 < failure.at < time.time() + 1 for failure in raised.value.history)
 
 
 def test_the_status_of_a_stored_job_states_where_the_job_waits(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_a_cancelled_key_is_free_at_once(tmp_path: Path, delay: float | None) ->
 @pytest.mark.rule("STORE-12.11")
 def test_the_answer_to_a_cancellation_is_that_of_the_store(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    with wmp.Manager(store=path) as one, wmp.Manager(store=path) as other:
+    with wmp.Manager(store=path) as first, wmp.Manager(store=path) as other:
         begun, go_on = threading.Event(), threading.Event()
 
         def wait(payload: bytes) -> bytes:
@@ -444,7 +444,7 @@ def test_the_answer_to_a_cancellation_is_that_of_the_store(tmp_path: Path) -> No
             return payload
 
         with wmp.Worker(*other.endpoints, handlers=wait):
-            job = one.submit(b"x", key="k")
+            job = first.submit(b"x", key="k")
             assert begun.wait(WAIT)
             # The worker of the other manager has the job, which this manager cannot know.
             assert not job.cancel()

@@ -31,11 +31,11 @@ SMALL = ("garbage",)
     "name", [pytest.param(name, marks=() if name in SMALL else pytest.mark.deep) for name in DRILLS]
 )
 def test_honest_jobs_end_with_their_results_during_an_attack(name: str) -> None:
-    found = perform(name, 0.2 if name in SMALL else 2.0)
+    figures = perform(name, 0.2 if name in SMALL else 2.0)
 
-    assert found.failed == ()
-    assert found.left == 0
-    assert found.memory <= MEMORY
+    assert figures.failed == ()
+    assert figures.left == 0
+    assert figures.memory <= MEMORY
 
 
 def finish(manager: wmp.Manager, honest: SocketWorker) -> None:
@@ -122,16 +122,16 @@ def test_the_program_prints_and_writes_each_drill(tmp_path, forks) -> None:
     path = tmp_path / "attacks.json"
 
     options = ["--only", "ping,fuzz", "--seconds", "0.2", "--repeats", "1", "--json", str(path)]
-    found = forks.run(*PROGRAM, *options, cwd=ROOT)
+    process = forks.run(*PROGRAM, *options, cwd=ROOT)
 
-    assert [row.split()[0] for row in found.stdout.splitlines()] == ["drill", "ping", "fuzz"]
+    assert [row.split()[0] for row in process.stdout.splitlines()] == ["drill", "ping", "fuzz"]
     rows = json.loads(path.read_text())
     assert [row["drill"] for row in rows] == ["ping", "fuzz"]
     assert all(row["kept"] > 0 for row in rows)
 
 
 def test_an_unknown_drill_is_reported_with_the_known_drills(forks) -> None:
-    found = forks.run(*PROGRAM, "--only", "nonsense", cwd=ROOT)
+    process = forks.run(*PROGRAM, "--only", "nonsense", cwd=ROOT)
 
-    assert found.returncode == 2
-    assert "there is no drill 'nonsense'; expected some of garbage, " in found.stderr
+    assert process.returncode == 2
+    assert "there is no drill 'nonsense'; expected some of garbage, " in process.stderr

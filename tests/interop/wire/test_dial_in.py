@@ -42,7 +42,7 @@ def test_jobs_of_a_manager_that_dials_in_are_done(
         ):
             assert manager.endpoints == ()
             if shared:
-                kinds = [made.type for made in context.made[known:]]
+                kinds = [socket.type for socket in context.made[known:]]
                 assert zmq.ROUTER not in kinds
             assert list(manager.map([b"a" * 5000] * 30)) == [b"A" * 5000] * 30
             assert device.statistics().managers == 1

@@ -197,8 +197,8 @@ def test_a_flood_below_a_device_does_not_reach_the_manager() -> None:
             loud.session = 1
 
             def seen() -> int:
-                found = device.statistics()
-                return sum(found.forwarded.values()) + found.dropped.get("flood", 0)
+                statistics = device.statistics()
+                return sum(statistics.forwarded.values()) + statistics.dropped.get("flood", 0)
 
             before = seen()
             for _ in range(500):

@@ -23,11 +23,11 @@ JOBS = 400
 
 def load(path: Path) -> ModuleType:
     """Load a module that is in no package."""
-    found = importlib.util.spec_from_file_location(f"minimal_{path.stem}", path)
-    assert found
-    assert found.loader
-    module = sys.modules[found.name] = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module_spec = importlib.util.spec_from_file_location(f"minimal_{path.stem}", path)
+    assert module_spec
+    assert module_spec.loader
+    module = sys.modules[module_spec.name] = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     return module
 
 
@@ -53,12 +53,12 @@ class Peer(Program):
 
     def ended(self, number: int) -> dict[str, str]:
         """Return this many lines `ended NAME …` by name; each name comes once."""
-        found: dict[str, str] = {}
-        while len(found) < number:
+        verdicts: dict[str, str] = {}
+        while len(verdicts) < number:
             word, name, end = self.event().split(" ", 2)
-            assert (word, name in found) == ("ended", False), (word, name, end)
-            found[name] = end
-        return found
+            assert (word, name in verdicts) == ("ended", False), (word, name, end)
+            verdicts[name] = end
+        return verdicts
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.signal(number)
@@ -129,17 +129,17 @@ def value(it: Any) -> Any:
 
 
 def vectors(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((VECTORS / f"{name}.json").read_text())
-    assert found
-    return found
+    vectors: list[dict[str, Any]] = json.loads((VECTORS / f"{name}.json").read_text())
+    assert vectors
+    return vectors
 
 
 def message_of(vector: dict[str, Any]) -> Any:
-    said = vector["message"]
-    fields = {key: value(item) for key, item in said["fields"]}
-    columns = {key: value(column) for key, column in said.get("columns", {}).items()}
-    command = getattr(wire, said["command"])
-    return wire.Message(command, value(said["to"]), value(said["from"]), fields, columns)
+    message = vector["message"]
+    fields = {key: value(item) for key, item in message["fields"]}
+    columns = {key: value(column) for key, column in message.get("columns", {}).items()}
+    command = getattr(wire, message["command"])
+    return wire.Message(command, value(message["to"]), value(message["from"]), fields, columns)
 
 
 def frames_of(vector: dict[str, Any]) -> list[bytes]:

@@ -93,13 +93,13 @@ def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
     above = context.socket(zmq.ROUTER)
     below = [context.socket(zmq.DEALER) for _ in range(workers)]
     port = above.bind_to_random_port("tcp://127.0.0.1")
-    found: dict[bytes, int] = {}
+    peers: dict[bytes, int] = {}
     until = monotonic() + WAIT
     try:
         with wmp.Device(bind="tcp://127.0.0.1:*", connect=[f"tcp://127.0.0.1:{port}"]) as device:
             for socket in below:
                 socket.connect(device.endpoints[0])
-            while len(found) < workers and monotonic() < until:
+            while len(peers) < workers and monotonic() < until:
                 # The device drops messages until its own connection is established.
                 for number, socket in enumerate(below):
                     source = (b"w%d" % number, 1)
@@ -107,12 +107,12 @@ def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
                 while above.poll(200):
                     _, *frames = above.recv_multipart()
                     message = codec.decode(frames)
-                    found[message.sender[0]] = int.from_bytes(message.source[-1], "big")
+                    peers[message.sender[0]] = int.from_bytes(message.source[-1], "big")
     finally:
         for socket in (*below, above):
             socket.close(linger=0)
-    assert len(found) == workers
-    return sorted(found.values())
+    assert len(peers) == workers
+    return sorted(peers.values())
 
 
 def in_a_row(numbers: list[int]) -> bool:

@@ -65,13 +65,13 @@ def message(number: int) -> Message:
 
 
 def labels(socket: Any) -> list[int]:
-    found = []
+    sent_frames = []
     while True:
         try:
             frames = socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
-            return found
-        found.append(int(codec.decode(frames).fields[Field.LABEL]))
+            return sent_frames
+        sent_frames.append(int(codec.decode(frames).fields[Field.LABEL]))
 
 
 async def until(condition: Callable[[], bool]) -> None:

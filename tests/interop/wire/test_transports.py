@@ -66,16 +66,16 @@ def test_devices_work_over_inproc(context: zmq.Context[zmq.Socket[bytes]]) -> No
 @pytest.mark.rule("WMP-1.4")
 def test_a_device_has_one_router_and_a_dealer_for_each_manager_above(context: Any) -> None:
     with (
-        wmp.Manager("inproc://one", context=context) as one,
+        wmp.Manager("inproc://one", context=context) as manager,
         wmp.Manager("inproc://two", context=context) as two,
     ):
         known = len(context.made)
-        above = [*one.endpoints, *two.endpoints]
+        above = [*manager.endpoints, *two.endpoints]
         with wmp.Device(bind="inproc://middle", connect=above, context=context) as device:
-            kinds = [made.type for made in context.made[known:]]
+            kinds = [opened.type for opened in context.made[known:]]
             assert (kinds.count(zmq.ROUTER), kinds.count(zmq.DEALER)) == (1, 2)
             with wmp.Worker(*device.endpoints, handlers=bytes.upper, context=context):
-                assert one.submit(b"a").result(WAIT) == b"A"
+                assert manager.submit(b"a").result(WAIT) == b"A"
                 assert two.submit(b"b").result(WAIT) == b"B"
 
 
@@ -92,15 +92,15 @@ def test_a_manager_binds_to_several_endpoints(tmp_path: Path) -> None:
 def test_a_port_in_use_is_one_clear_line(node: str) -> None:
     with listener() as port:
         endpoint = f"tcp://127.0.0.1:{port}"
-        made: Any
+        opened: Any
         if node == "manager":
-            made = wmp.Manager(endpoint)
+            opened = wmp.Manager(endpoint)
         else:
-            made = wmp.Device(bind=endpoint, connect="tcp://127.0.0.1:1")
+            opened = wmp.Device(bind=endpoint, connect="tcp://127.0.0.1:1")
         with pytest.raises(wmp.ConfigError, match=f"{port}: address already in use; choose"):
-            made.start()
+            opened.start()
         with pytest.raises(wmp.ClosedError):
-            made.start()
+            opened.start()
 
 
 def test_a_served_ipc_path_is_not_taken_away(tmp_path: Path) -> None:
@@ -480,14 +480,14 @@ def test_sockets_have_limits_and_heartbeats(context: Any) -> None:
         wmp.Manager("inproc://x", context=context),
         wmp.Worker("inproc://x", handlers=bytes.upper, context=context),
     ):
-        made = [s for s in context.made if s.type in (zmq.ROUTER, zmq.DEALER)]
-        assert {s.type for s in made} == {zmq.ROUTER, zmq.DEALER}
-        for one in made:
-            assert 0 < one.get(zmq.SNDHWM) < 100_000
-            assert 0 < one.get(zmq.RCVHWM) < 100_000
-            assert one.get(zmq.MAXMSGSIZE) > 0
+        sockets = [s for s in context.made if s.type in (zmq.ROUTER, zmq.DEALER)]
+        assert {s.type for s in sockets} == {zmq.ROUTER, zmq.DEALER}
+        for opened in sockets:
+            assert 0 < opened.get(zmq.SNDHWM) < 100_000
+            assert 0 < opened.get(zmq.RCVHWM) < 100_000
+            assert opened.get(zmq.MAXMSGSIZE) > 0
             # A ROUTER sends no heartbeats, because each connection would add to their cost.
-            asks = one.type == zmq.DEALER
-            assert (one.get(zmq.HEARTBEAT_IVL) > 0) is asks
-            assert (one.get(zmq.HEARTBEAT_TTL) > 0) is asks
-            assert 0 <= one.get(zmq.LINGER) < 10_000
+            asks = opened.type == zmq.DEALER
+            assert (opened.get(zmq.HEARTBEAT_IVL) > 0) is asks
+            assert (opened.get(zmq.HEARTBEAT_TTL) > 0) is asks
+            assert 0 <= opened.get(zmq.LINGER) < 10_000

@@ -62,7 +62,7 @@ def kills(processes: Processes, fleet: Fleet, application: str) -> list[str]:
     killed = []
 
     def python() -> None:
-        os.kill(next(one.beat.pid for one in fleet.members if one.beat), signal.SIGKILL)
+        os.kill(next(member.beat.pid for member in fleet.members if member.beat), signal.SIGKILL)
 
     def executor() -> None:
         os.kill(executors(application)[0], signal.SIGKILL)
@@ -107,7 +107,7 @@ def main() -> int:
                     needs = {"gpu": 1}
                     jobs = [manager.submit(b"", role="gpu", needs=needs) for _ in range(20)]
                     gpus = sorted({job.result(60).decode() for job in jobs})
-                lives = [one.life for one in fleet.members]
+                lives = [member.life for member in fleet.members]
                 closing = time.monotonic()
             closed = time.monotonic() - closing
             spark.range(0, 8, 1, 8).count()  # the slots are free again
@@ -115,13 +115,13 @@ def main() -> int:
             processes.close()
             spark.stop()
     rows = [json.loads(line) for line in processes.results.read_text().splitlines()]
-    found = dict(rows)
+    results = dict(rows)
     print(
         json.dumps({
             "killed": killed,
-            "missing": sorted(set(range(COUNT)) - set(found))[:10],
-            "wrong": [n for n, text in found.items() if text != plain(n).decode()][:10],
-            "twice": len(rows) - len(found),
+            "missing": sorted(set(range(COUNT)) - set(results))[:10],
+            "wrong": [n for n, text in results.items() if text != plain(n).decode()][:10],
+            "twice": len(rows) - len(results),
             "gpus": gpus,
             "lives": lives,
             "ready": round(ready, 1),

@@ -57,7 +57,7 @@ def main() -> int:
             fleet.scale(CORES + 1)
             fleet.wait(timeout=180)
             has(2)
-            lives = [one.life for one in fleet.members]
+            lives = [member.life for member in fleet.members]
         wait_for(lambda: not executors(application), "the end of all executors")
         spark.stop()
     print(json.dumps({"executors": counts, "right": right, "lives": lives}))

@@ -45,14 +45,16 @@ roles = {"size": size, "note": note}
 
 def rows(spark: SparkSession, folder: Path, above: str) -> dict[str, Any]:
     """Do rows of a table and of a stream, and write rows, all through Spark Connect."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     text = F.repeat(F.lit("x"), (F.col("id") % 13).cast("int"))
     table = spark.range(0, 500, 1, 2).withColumn("text", text)
     terms = {"role": "size", "schema": "id long, size long", "through": above, "rows_per_job": 30}
     seen = Observation()
     done = table.transform(map_rows, observe=seen, **terms).collect()
-    found["table"] = sorted((row.id, row.size) for row in done) == [(n, n % 13) for n in range(500)]
-    found["observed"] = seen.get
+    results["table"] = sorted((row.id, row.size) for row in done) == [
+        (n, n % 13) for n in range(500)
+    ]
+    results["observed"] = seen.get
 
     table.write.json(str(folder / "in"))
     stream = spark.readStream.schema(table.schema).json(str(folder / "in"))
@@ -63,7 +65,7 @@ def rows(spark: SparkSession, folder: Path, above: str) -> dict[str, Any]:
     )  # fmt: skip
     query.awaitTermination(120)
     done = spark.read.parquet(written).collect()
-    found["stream"] = sorted((row.id, row.size) for row in done) == [
+    results["stream"] = sorted((row.id, row.size) for row in done) == [
         (n, n % 13) for n in range(500)
     ]
 
@@ -73,8 +75,8 @@ def rows(spark: SparkSession, folder: Path, above: str) -> dict[str, Any]:
         notes.write.format("wmp").mode("append").option("through", above).option("role", "note")
         .option("rowsPerJob", 5).save()
     )  # fmt: skip
-    found["written"] = mark.read_text().split()
-    return found
+    results["written"] = mark.read_text().split()
+    return results
 
 
 def main() -> int:
@@ -87,7 +89,7 @@ def main() -> int:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     spark = start_session("local[4]", confs=confs)
-    found: dict[str, object] = {"classic": hasattr(spark, "_jsparkSession")}
+    results: dict[str, object] = {"classic": hasattr(spark, "_jsparkSession")}
     worker = "tests.spark.fleet.fleet_work:work"
     with wmp.Manager("tcp://127.0.0.1:*") as manager:
 
@@ -100,19 +102,19 @@ def main() -> int:
 
         with Fleet(spark, worker, workers=3, slots=2, managers=manager.endpoints) as fleet:
             fleet.wait(3, 120)
-            found["right"] = run(range(300))
+            results["right"] = run(range(300))
             os.kill(fleet.members[0].beat.pid, signal.SIGKILL)
-            found["after the kill"] = run(range(300))
+            results["after the kill"] = run(range(300))
             wait_for(lambda: fleet.members[0].life == 2 and fleet.running == 3, "the member")
             try:
                 fleet.scale(4)
             except ConfigError as error:
-                found["refused"] = str(error)
+                results["refused"] = str(error)
             fleet.scale(1)
             fleet.wait(timeout=60)
-            found["after the scale"] = run(range(50))
-            found["running"] = fleet.running
-        found["ended"] = all(one.state.value == "ended" for one in fleet.members)
+            results["after the scale"] = run(range(50))
+            results["running"] = fleet.running
+        results["ended"] = all(member.state.value == "ended" for member in fleet.members)
         # A worker in a job that does not drain in time is cancelled by its tag.
         with Fleet(spark, worker, workers=1, managers=manager.endpoints, drain=1.0) as fleet:
             held = manager.submit(json.dumps({"number": 1, "folder": str(folder)}).encode())
@@ -130,10 +132,10 @@ def main() -> int:
         Fleet(spark, "shipped_rows:roles", workers=2, managers=device.endpoints) as fleet,
     ):
         fleet.wait(2, 120)
-        found["rows"] = rows(spark, folder, device.manager_endpoints[0])
-    found["slots"] = spark.range(0, 8, 1, 8).count()  # no worker holds a slot
+        results["rows"] = rows(spark, folder, device.manager_endpoints[0])
+    results["slots"] = spark.range(0, 8, 1, 8).count()  # no worker holds a slot
     spark.stop()
-    print(json.dumps(found))
+    print(json.dumps(results))
     return 0
 
 

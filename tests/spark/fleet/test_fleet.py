@@ -23,17 +23,17 @@ WORK = "tests.spark.fleet.fleet_work:work"
 
 @pytest.fixture
 def manager():
-    with wmp.Manager("tcp://127.0.0.1:*") as made:
-        yield made
+    with wmp.Manager("tcp://127.0.0.1:*") as manager:
+        yield manager
 
 
 def until(true, seconds=120.0):
     """Wait for a condition; the bound only makes a hang a failure."""
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (value := true()):
         assert time.monotonic() < end, "the condition did not come"
         time.sleep(0.02)
-    return found
+    return value
 
 
 def submit(manager, numbers, folder=None):
@@ -88,15 +88,15 @@ def test_killed_workers_come_again_and_every_job_ends(spark, manager, tmp_path):
     with Fleet(spark, WORK, workers=3, slots=4, managers=manager.endpoints) as fleet:
         fleet.wait(3, 120)
         held = submit(manager, range(6), tmp_path)
-        until(lambda: len({one.name.partition(".")[0] for one in tmp_path.iterdir()}) == 6)
-        before = {one.number: one.beat.pid for one in fleet.members}
+        until(lambda: len({path.name.partition(".")[0] for path in tmp_path.iterdir()}) == 6)
+        before = {path.number: path.beat.pid for path in fleet.members}
         victim = int(next(tmp_path.iterdir()).name.partition(".")[2])
         os.kill(victim, signal.SIGKILL)
         (tmp_path / "open").touch()
         check(held | submit(manager, range(6, 200)))
         number = next(n for n, pid in before.items() if pid == victim)
         until(lambda: fleet.members[number].life == 2 and fleet.running == 3)
-        assert [one.life for one in fleet.members if one.number != number] == [1, 1]
+        assert [path.life for path in fleet.members if path.number != number] == [1, 1]
 
         with pytest.raises(ConfigError, match="need 5 task slots, and Spark has 4"):
             fleet.scale(4)
@@ -107,7 +107,7 @@ def test_killed_workers_come_again_and_every_job_ends(spark, manager, tmp_path):
         fleet.wait(timeout=120)
         assert fleet.running == 2
         check(submit(manager, range(50)))
-    assert all(one.state is MemberState.ENDED for one in fleet.members)
+    assert all(path.state is MemberState.ENDED for path in fleet.members)
     with pytest.raises(ClosedError):
         fleet.scale(1)
 
@@ -117,10 +117,10 @@ def test_lives_end_and_begin_again_without_a_lost_job(spark, manager):
     target = "tests.spark.fleet.fleet_work:ready"
     numbers = iter(range(1_000_000))
     with Fleet(spark, target, workers=2, life=0.5, managers=manager.endpoints) as fleet:
-        while min(one.life for one in fleet.members) < 3:
+        while min(member.life for member in fleet.members) < 3:
             check(submit(manager, [next(numbers) for _ in range(20)]))
         assert fleet.failure is None
-        assert not any(one.last_error for one in fleet.members)
+        assert not any(member.last_error for member in fleet.members)
 
 
 @pytest.mark.rule("FLEET-4.3")
@@ -166,7 +166,7 @@ def test_a_fleet_on_every_slot_is_recognised(spark, manager, tmp_path, monkeypat
                 assert "4 workers of the fleet hold every task slot" in str(fleet.failure)
                 until(lambda: busy.holding() == 2)  # the members drained
             else:  # without the check the other job waits on
-                until(lambda: sum(bool(one and one.waiting == 2) for one in looks) > 4)
+                until(lambda: sum(bool(look and look.waiting == 2) for look in looks) > 4)
                 assert fleet.failure is None
                 assert busy.holding() == 0
                 fleet.close()

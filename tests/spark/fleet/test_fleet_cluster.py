@@ -24,11 +24,11 @@ def test_every_job_ends_while_processes_are_killed(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["killed"] == ["python", "executor", "device", "manager"]
-    assert (found["missing"], found["wrong"], found["twice"]) == ([], [], 0)
-    assert set(found["gpus"]) <= {str(number) for number in range(GPUS)}
-    assert found["gpus"]
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert result["killed"] == ["python", "executor", "device", "manager"]
+    assert (result["missing"], result["wrong"], result["twice"]) == ([], [], 0)
+    assert set(result["gpus"]) <= {str(number) for number in range(GPUS)}
+    assert result["gpus"]
 
 
 @pytest.mark.deep
@@ -43,8 +43,8 @@ def test_executors_are_started_for_a_fleet_and_given_back(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["executors"] == [1, 2, 1, 2]
-    assert all(found["right"])
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert result["executors"] == [1, 2, 1, 2]
+    assert all(result["right"])
     # No worker was lost as the executors were removed: each began once.
-    assert set(found["lives"]) == {1}
+    assert set(result["lives"]) == {1}

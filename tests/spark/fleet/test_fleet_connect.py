@@ -26,15 +26,15 @@ def test_a_client_of_spark_connect_has_fleets_and_rows(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert not found["classic"]
-    assert found["right"]
-    assert found["after the kill"]
-    assert found["after the scale"]
-    assert (found["running"], found["ended"], found["slots"]) == (1, True, 8)
-    assert "need 5 task slots, and Spark has 4" in found["refused"]
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert not result["classic"]
+    assert result["right"]
+    assert result["after the kill"]
+    assert result["after the scale"]
+    assert (result["running"], result["ended"], result["slots"]) == (1, True, 8)
+    assert "need 5 task slots, and Spark has 4" in result["refused"]
     assert "did not end" not in ran.stderr  # the job that could not drain was cancelled by its tag
-    assert found["rows"] == {
+    assert result["rows"] == {
         "table": True,
         "observed": {"rows": 500},
         "stream": True,

@@ -74,8 +74,8 @@ class Driver:
 
 @pytest.fixture
 def manager():
-    with wmp.Manager("tcp://127.0.0.1:*") as made:
-        yield made
+    with wmp.Manager("tcp://127.0.0.1:*") as manager:
+        yield manager
 
 
 @pytest.mark.rule("FLEET-2.1", "FLEET-3.1")
@@ -160,18 +160,18 @@ def test_resources_of_the_task_become_resources_of_the_worker(monkeypatch):
 @pytest.mark.rule("FLEET-1.3")
 def test_amounts_of_the_program_take_the_place_of_spark_s():
     with Driver() as driver:
-        asked = plan(driver.control, ["tcp://127.0.0.1:9"], settings={"resources": {"gpu": 5}})
-        worker = make_worker(asked, {"gpu": 2, "fpga": 1})
+        tasks = plan(driver.control, ["tcp://127.0.0.1:9"], settings={"resources": {"gpu": 5}})
+        worker = make_worker(tasks, {"gpu": 2, "fpga": 1})
     assert worker._inner._settings.resources == {"slots": 1, "gpu": 5, "fpga": 1}
 
 
 @pytest.mark.rule("FLEET-1.4")
 def test_a_worker_of_a_module_is_made_anew():
     with Driver() as driver:
-        asked = plan(
+        tasks = plan(
             driver.control, ["tcp://127.0.0.1:9"], worker="tests.spark.fleet.fleet_work:ready"
         )
-        assert make_worker(asked, {}) is not make_worker(asked, {})
+        assert make_worker(tasks, {}) is not make_worker(tasks, {})
 
 
 def test_a_worker_that_is_no_handler():

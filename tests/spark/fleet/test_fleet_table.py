@@ -26,7 +26,7 @@ def beat(number, life=1, process="p", managers=0):
 
 
 def states(table):
-    return [one.state.value for one in table]
+    return [entry.state.value for entry in table]
 
 
 @pytest.mark.rule("FLEET-2.4")
@@ -54,7 +54,7 @@ def test_members_that_have_not_begun_are_retired_first_and_then_the_youngest():
     table = begun(0, 2, 3, of=4)
 
     assert table.scale(2, 1.0) == []
-    assert [one.number for one in table if one.retired] == [1, 3]
+    assert [entry.number for entry in table if entry.retired] == [1, 3]
     assert table.unstarted() == [1]
     assert table.reported(beat(3), 1.0) is Order.DRAIN
     assert not table.lives_on(3)

@@ -21,7 +21,7 @@ def test_executors_of_a_cluster_fetch_what_was_shipped(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert len(found["where"]) == 6
-    assert all(".zip/" in path for path in found["where"]), found
-    assert found["doubled"] == [2, 4, 6]
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert len(result["where"]) == 6
+    assert all(".zip/" in path for path in result["where"]), result
+    assert result["doubled"] == [2, 4, 6]

@@ -58,25 +58,25 @@ def test_an_interrupted_demo_leaves_no_process(number, code):
             next(line for line in ran.stdout if "files for a fleet of" in line)
             assert len(marked(mark)) > 4  # the demo, Java, the device, and workers
             ran.send_signal(number)
-            _, said = ran.communicate(timeout=200)
+            _, stderr = ran.communicate(timeout=200)
         finally:
             ran.kill()
 
-    assert ran.returncode == code, said
-    assert "nothing is left running" in said
+    assert ran.returncode == code, stderr
+    assert "nothing is left running" in stderr
     wait_until(lambda: not marked(mark), "all processes have ended")
 
 
 def marked(mark):
     """Return the processes that have a mark in their environment."""
-    found = []
+    rows = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+                rows.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return rows
 
 
 def test_flags_that_exclude_each_other():

@@ -58,10 +58,10 @@ class Journal:
 
     rows: list[Row]
 
-    def find(self, what: str, command: str | None = None, *, at: str = "", place: int = 0,
+    def find(self, what: str, command: str | None = None, *, at: str = "", index: int = 0,
              **columns: Any) -> Row:  # fmt: skip
         """Return a line of this kind; ``at`` is the beginning of its node's name."""
-        found = [
+        matches = [
             row
             for row in self.rows
             if row["what"] == what
@@ -69,7 +69,7 @@ class Journal:
             and row["node"].startswith(at)
             and all(row.get(name) == value for name, value in columns.items())
         ]
-        return found[place]
+        return matches[index]
 
     def blank(self, row: Row) -> None:
         """Turn a line into a line that shows nothing."""
@@ -80,10 +80,12 @@ class Journal:
 
     def insert(self, after: Row, row: Row) -> Row:
         """Insert a line after another; the numbers and steps of later lines grow by one."""
-        mine = [one for one in self.rows if one["node"] == after["node"] and one["n"] > after["n"]]
-        for one in mine:
-            one["n"] += 1
-            one["step"] += 1
+        mine = [
+            line for line in self.rows if line["node"] == after["node"] and line["n"] > after["n"]
+        ]
+        for line in mine:
+            line["n"] += 1
+            line["step"] += 1
         new = {**row, "n": after["n"] + 1, "step": after["step"] + 1, "at": after["at"],
                "wall": after["wall"], "node": after["node"], "epoch": after["epoch"]}  # fmt: skip
         self.rows.insert(self.rows.index(after) + 1, new)
@@ -257,7 +259,7 @@ def a_lease_after_the_end(journal: Journal) -> None:
 
 @corruption("WMP-7.1")
 def a_number_left_out_by_a_manager(journal: Journal) -> None:
-    journal.find("send", "TAKE", at="m", place=-1)["number"] += 1
+    journal.find("send", "TAKE", at="m", index=-1)["number"] += 1
 
 
 @corruption("WMP-7.1")
@@ -293,12 +295,12 @@ def more_jobs_than_wanted(journal: Journal) -> None:
 @corruption("WMP-4.1")
 def a_lock_number_used_twice(journal: Journal) -> None:
     first = journal.find("send", "GIVE", at="w1")
-    journal.find("send", "GIVE", at="w1", place=2)["lock"] = first["lock"]
+    journal.find("send", "GIVE", at="w1", index=2)["lock"] = first["lock"]
 
 
 @corruption("WMP-3.2")
 def a_ready_with_a_lower_number(journal: Journal) -> None:
-    journal.find("send", "READY", at="w1", place=-1)["ready"] = 0
+    journal.find("send", "READY", at="w1", index=-1)["ready"] = 0
 
 
 @corruption("WMP-6.10")
@@ -323,7 +325,7 @@ def a_lease_begun_twice(journal: Journal) -> None:
 
 @corruption("WMP-6.6")
 def a_job_answered_twice(journal: Journal) -> None:
-    done = journal.find("send", "DONE", at="w", place=-1)
+    done = journal.find("send", "DONE", at="w", index=-1)
     journal.insert(done, {**done, "number": done["number"] + 1})
 
 
@@ -340,7 +342,7 @@ def a_job_begun_after_its_answer(journal: Journal) -> None:
 
 @corruption("WMP-7.1")
 def a_number_left_out_by_a_worker(journal: Journal) -> None:
-    journal.find("send", "DONE", at="w", place=-1)["number"] += 1
+    journal.find("send", "DONE", at="w", index=-1)["number"] += 1
 
 
 @corruption("WMP-7.1")
@@ -391,13 +393,13 @@ for _title, _command, _receiver, _column, _change in (
 
 @corruption(BOTH)
 def a_done_that_nobody_sent(journal: Journal) -> None:
-    done = journal.find("received", "DONE", at="m", place=-1)
+    done = journal.find("received", "DONE", at="m", index=-1)
     journal.insert(done, {**done, "number": done["number"] + 1, "ids": [1], "attempts": [1]})
 
 
 @corruption(BOTH)
 def a_cancel_that_nobody_sent(journal: Journal) -> None:
-    take = journal.find("received", "TAKE", at="w1", place=-1)
+    take = journal.find("received", "TAKE", at="w1", index=-1)
     cancel = {**journal.find("received", "CANCEL", at="w"), "source": take["source"]}
     journal.insert(take, {**cancel, "number": 600, "target": take["target"]})
 
@@ -429,9 +431,9 @@ IDENTITY = (
 )  # fmt: skip
 
 
-def message(journal: Journal, command: str, at: str, place: int = 0, **columns: Any) -> list[Row]:
+def message(journal: Journal, command: str, at: str, index: int = 0, **columns: Any) -> list[Row]:
     """Return the lines of all nodes about one message."""
-    sent = journal.find("send", command, at=at, place=place, **columns)
+    sent = journal.find("send", command, at=at, index=index, **columns)
     return [
         row
         for row in journal.rows
@@ -441,13 +443,13 @@ def message(journal: Journal, command: str, at: str, place: int = 0, **columns: 
 
 
 def changed_alike(
-    expected: str, title: str, command: str, at: str, place: int = 0, /, *,
+    expected: str, title: str, command: str, at: str, index: int = 0, /, *,
     where: Row | None = None, **change: Any,
 ) -> None:  # fmt: skip
     """Register a change of one message at all its nodes; without a change the message is blank."""
 
     def make(journal: Journal) -> None:
-        for row in message(journal, command, at, place, **(where or {})):
+        for row in message(journal, command, at, index, **(where or {})):
             if not change:
                 journal.blank(row)
                 continue

@@ -57,11 +57,11 @@ def accusations(journal: Path, out: Path) -> list[tuple[str, str]]:
 
 def by_process(lines: Iterable[str]) -> dict[Key, list[str]]:
     """Return the lines of each process, in their order."""
-    found = defaultdict(list)
+    counts = defaultdict(list)
     for line in lines:
         row = json.loads(line)
-        found[row["node"], row["epoch"]].append(line)
-    return dict(found)
+        counts[row["node"], row["epoch"]].append(line)
+    return dict(counts)
 
 
 def cut(processes: Mapping[Key, Sequence[str]], left: Mapping[Key, int]) -> Iterator[str]:
@@ -104,4 +104,6 @@ def run_and_kill(folder: Path, kills: int, seed: int) -> int:
 
 def _served(manager: wmp.Manager, name: str) -> int:
     workers = manager.statistics().workers
-    return sum(one.identity.startswith(name.encode()) and bool(one.roles) for one in workers)
+    return sum(
+        worker.identity.startswith(name.encode()) and bool(worker.roles) for worker in workers
+    )

@@ -23,15 +23,15 @@ from wmp.spark.journals.schema import TABLES
 
 def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProcess]:
     """Return the processes of lines; every clock is right."""
-    found: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+    by_process: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        found[row["node"], row["epoch"]].append(row)
-    made = {}
-    for (node, epoch), lines in found.items():
+        by_process[row["node"], row["epoch"]].append(row)
+    tables = {}
+    for (node, epoch), lines in by_process.items():
         start = next((row for row in lines if row["what"] == "start"), {})
         last = lines[-1]["what"]
         numbers = {row["n"] for row in lines}
-        made[node, epoch] = KnownProcess(
+        tables[node, epoch] = KnownProcess(
             node,
             epoch,
             start.get("kind") or ("manager" if node.startswith("m") else "worker"),
@@ -47,7 +47,7 @@ def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProce
             settings=start.get("settings") or {},
             label=start.get("label", "") if start else None,
         )
-    return made
+    return tables
 
 
 def _end(lines: Iterable[Mapping[str, Any]]) -> str:

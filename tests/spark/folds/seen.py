@@ -50,7 +50,7 @@ class Job:
     attempts: int = 0
     lost: int = 0
     """Lost leases that count, up to the last step before the job's end."""
-    asked: bool = False
+    requested: bool = False
     ended: int | None = None
     end: str | None = None
     over: int = 0

@@ -77,10 +77,10 @@ class Fleet(Network):
         ids = self.submit(name, [b"x"], kind, **times)
         self.submitted += [(name, id) for id in ids]
 
-    def do_fail(self, place, wait):
+    def do_fail(self, index, wait):
         """Let a handler fail; it asks for another attempt after ``wait`` ms, or for none."""
         if lanes := list(self.running()):
-            name, lane = lanes[place % len(lanes)]
+            name, lane = lanes[index % len(lanes)]
             self.end(
                 name, lane, Outcome.ERROR, b"", "failed\nbuiltins.OSError builtins.Exception", wait
             )
@@ -106,21 +106,21 @@ class Fleet(Network):
                     return
             self.do_move(0, "deliver")
 
-    def do_move(self, place, how):
+    def do_move(self, index, how):
         if pipes := self.busy():
-            getattr(self, how)(pipes[place % len(pipes)])
+            getattr(self, how)(pipes[index % len(pipes)])
 
-    def do_finish(self, place, outcome):
+    def do_finish(self, index, outcome):
         if lanes := list(self.running()):
-            name, lane = lanes[place % len(lanes)]
+            name, lane = lanes[index % len(lanes)]
             if outcome is Outcome.LOST:
                 self.bereave(name, lane)
             else:
                 self.finish(name, lane, outcome)
 
-    def do_cancel(self, place):
+    def do_cancel(self, index):
         if self.submitted:
-            name, id = self.submitted[place % len(self.submitted)]
+            name, id = self.submitted[index % len(self.submitted)]
             self.cancel(name, [id])
 
     def do_wait(self, seconds):

@@ -28,7 +28,7 @@ EXCEPTIONS = {
     r". undelivered \w+: (link|command)": SOCKET,
     r"d undelivered \w+: reason": FOR_READERS,
     r"m undelivered \w+: reason|w drop: (reason|text|link)": FOR_READERS,
-    r"w send STATUS: .*": "the line of another sending of the message explains it",
+    r"w send STATUS: .*": "another sending of the message explains it",
     r"m note: (about_epoch|ids)": "a note about a lease that no other line shows is believed",
     r"w beat: wall": "the wall clock is read anew",
     r"w note: .*": "a worker alone shows which jobs it forgets with the session of a manager",

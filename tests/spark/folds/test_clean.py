@@ -20,8 +20,8 @@ def test_a_sound_world_shows_no_violation(tmp_path, seed):
     played = play(seed, tmp_path, timed=bool(seed % 2))
     assert played.violation is None
     sink = fold(played.lines)
-    found = [(row["name"], row["detail"]) for row in table(sink, "violations")]
-    assert found == []
+    violations = [(row["name"], row["detail"]) for row in table(sink, "violations")]
+    assert violations == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -27,12 +27,12 @@ def named(rows, tmp_path_factory):
     Some corrupted journals are one journal of several fleets, beside one sound fleet: a report
     shows at most a hundred violations of a name.
     """
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for some in batched(CORRUPTIONS, 24):
         folder = tmp_path_factory.mktemp("corrupted")
         fleets = {"sound": map(json.dumps, rows)}
-        fleets |= {f"c{place}": corrupted(rows, CORRUPTIONS[title][1])
-                   for place, title in enumerate(some)}  # fmt: skip
+        fleets |= {f"c{index}": corrupted(rows, CORRUPTIONS[title][1])
+                   for index, title in enumerate(some)}  # fmt: skip
         lines = [renamed(line, f"{name}.") for name, texts in fleets.items() for line in texts]
         save(folder / "journal" / "all-1-000001.jsonl", lines)
         result = report_on(folder / "journal", folder / "out")
@@ -40,8 +40,8 @@ def named(rows, tmp_path_factory):
             fleet = row["node"].partition(".")[0]
             if row["certain"] or fleet == "sound":
                 title = fleet if fleet == "sound" else some[int(fleet[1:])]
-                found.setdefault(title, set()).add(row["name"])
-    return found
+                names.setdefault(title, set()).add(row["name"])
+    return names
 
 
 def batched(titles: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:

@@ -33,13 +33,13 @@ def test_the_journals_of_a_mixed_fleet_show_no_violation(tmp_path):
         wait_until(lambda: len(gateway.workers()["paranoid-pirate"]) == 3)
         pool = stack.enter_context(ThreadPoolExecutor(3))
         clients = [stack.enter_context(LazyClient(front, timeout=WAIT)) for _ in range(3)]
-        asked = [
-            pool.submit(lambda one=one: [one.request(b"%d" % n) for n in range(40)])
-            for one in clients
+        results = [
+            pool.submit(lambda client=client: [client.request(b"%d" % n) for n in range(40)])
+            for client in clients
         ]
         assert len(list(manager.map([b"job %d" % n for n in range(100)]))) == 100
         pirates[0].__exit__()
-        assert [len(one.result()) for one in asked] == [40, 40, 40]
+        assert [len(client.result()) for client in results] == [40, 40, 40]
 
     paths = sorted(tmp_path.glob("*.jsonl"))
     sink = fold([line for path in paths for line in path.read_text().splitlines()])

@@ -131,12 +131,12 @@ def what_is_rebuilt(folder):
             seen.leases[key] = Lease(worker, row["lock"], row["cause"], row["outcome"])
     left = set()
     facts = [(fact, job) for job, facts in sink.facts.items() for fact in facts]
-    for one, job in sorted(facts, key=lambda fact: fact[0].n):
-        if one.event == "lost" and one.value:
-            worker = (*job, seen.leases[*job, one.attempt].worker[0])
+    for known, job in sorted(facts, key=lambda fact: fact[0].n):
+        if known.event == "lost" and known.value:
+            worker = (*job, seen.leases[*job, known.attempt].worker[0])
             # If one worker loses several leases of a job by leaving, only one of them counts.
-            seen.jobs[job].lost += one.value == 1 or worker not in left
-            if one.value == 2:
+            seen.jobs[job].lost += known.value == 1 or worker not in left
+            if known.value == 2:
                 left.add(worker)
     for row in table(sink, "locks"):
         seen.locks[row["worker"], row["worker_epoch"], row["lock"]] = Lock(
@@ -150,16 +150,16 @@ def what_is_rebuilt(folder):
     return seen, table(sink, "violations")
 
 
-def differences(had, found):
+def differences(had, rebuilt):
     """Yield the differences: table, key, value of the machines, rebuilt value."""
     for key, job in had.jobs.items():
-        if job.end in ("cancelled", "timeout") and key in found.jobs:
-            found.jobs[key].lost = job.lost  # no record shows the losses at the end or later
+        if job.end in ("cancelled", "timeout") and key in rebuilt.jobs:
+            rebuilt.jobs[key].lost = job.lost  # no record shows the losses at the end or later
     return [
-        (name, key, getattr(had, name).get(key), getattr(found, name).get(key))
+        (name, key, getattr(had, name).get(key), getattr(rebuilt, name).get(key))
         for name in ("jobs", "leases", "locks", "lanes")
-        for key in getattr(had, name).keys() | getattr(found, name).keys()
-        if getattr(had, name).get(key) != getattr(found, name).get(key)
+        for key in getattr(had, name).keys() | getattr(rebuilt, name).keys()
+        if getattr(had, name).get(key) != getattr(rebuilt, name).get(key)
     ]
 
 
@@ -183,8 +183,8 @@ def test_the_rebuilt_state_equals_that_of_the_machines(tmp_path, count):
     """Add a story that fails to KNOWN: the key of a difference ends in the story's number."""
     stories = [*KNOWN, *drawn(count)]
     had = what_happens(tmp_path, stories)
-    found, broken = what_is_rebuilt(tmp_path)
+    rebuilt, broken = what_is_rebuilt(tmp_path)
     assert broken == []
-    wrong = differences(had, found)
+    wrong = differences(had, rebuilt)
     numbers = {int(key[0].rpartition(".")[2]) for _, key, _, _ in wrong}
     assert wrong == [], [stories[number] for number in sorted(numbers)]

@@ -57,7 +57,7 @@ def granted(node: str, n: int, worker: str) -> str:
     return line(node, n, "send", **where, session=1, number=1, lock=1, ids=[1], attempts=[1])
 
 
-def found(texts: list[str]) -> set[str]:
+def violations_of(texts: list[str]) -> set[str]:
     return {row["name"] for row in table(fold(texts), "violations")}
 
 
@@ -81,8 +81,8 @@ def test_a_store_with_all_faults_is_accused_of_nothing(tmp_path):
 def test_an_attempt_that_two_managers_grant_to_two_workers_is_found():
     texts = [*begun("m1"), granted("m1", 2, "w1"), *begun("m2"), granted("m2", 2, "w2")]
 
-    assert found(texts) == {"WMP-14.2"}
-    assert found(texts[:3]) == set()
+    assert violations_of(texts) == {"WMP-14.2"}
+    assert violations_of(texts[:3]) == set()
 
 
 def test_two_ends_of_a_stored_job_are_found():
@@ -93,7 +93,7 @@ def test_two_ends_of_a_stored_job_are_found():
         for text in (*begun(node), line(node, 2, "resolve", ids=[1], attempts=[1], ends=[end]))
     ]
 
-    assert found(texts) == {"one end for each job"}
+    assert violations_of(texts) == {"one end for each job"}
 
 
 def test_a_submission_that_joined_a_stored_job_is_no_job_of_its_own():

@@ -78,12 +78,12 @@ def test_a_message_that_was_ignored_took_no_job():
     ignored += sorted(ERROR_CODES)
     lines = []
     for job, reason in enumerate([None, *ignored]):
-        told = {"ids": [job], "attempts": [1], "owner": "m", "owner_epoch": 1, "bytes": 0}
+        columns = {"ids": [job], "attempts": [1], "owner": "m", "owner_epoch": 1, "bytes": 0}
         why = {} if reason is None else {"reason": reason}
         for again, taken in enumerate(({}, why)):
             number = 2 * job + again + 1
-            take = message("TAKE", "m", "w", session=1, number=number, **told, **taken)
-            done = message("DONE", "w", "m", session=1, number=number, outcomes=[0], **told)
+            take = message("TAKE", "m", "w", session=1, number=number, **columns, **taken)
+            done = message("DONE", "w", "m", session=1, number=number, outcomes=[0], **columns)
             lines.append(line("w", len(lines) + 1, 0, "received", **take))
             lines.append(line("w", len(lines) + 1, 0, "send", **done))
     broken = [row for row in table(fold(lines), "violations") if row["job"] is not None]
@@ -95,8 +95,8 @@ def test_a_refused_answer_and_those_in_its_place_are_one_answer():
     """Each job of a refused DONE with several jobs gets a DONE of its own (WMP-7.11)."""
     lines: list[str] = []
 
-    def at_worker(what: str, told: dict[str, object]) -> None:
-        lines.append(line("w", len(lines) + 1, 0, what, **told))
+    def at_worker(what: str, columns: dict[str, object]) -> None:
+        lines.append(line("w", len(lines) + 1, 0, what, **columns))
 
     def take(number: int, *ids: int) -> None:
         jobs = {"ids": ids, "attempts": [1], "owner": "m", "owner_epoch": 1, "bytes": 0}
@@ -107,9 +107,9 @@ def test_a_refused_answer_and_those_in_its_place_are_one_answer():
         numbers = {"session": 1, "number": number, "outcomes": [outcome]}
         at_worker("send", message("DONE", "w", "m", **numbers, **jobs))
 
-    def error(number: int, source: str = "m", **told: object) -> None:
+    def error(number: int, source: str = "m", **columns: object) -> None:
         fields = {"code": "limit", "about": "DONE", "about_number": number, "session": 1}
-        at_worker("received", message("ERROR", source, "w", **{**fields, **told}))
+        at_worker("received", message("ERROR", source, "w", **{**fields, **columns}))
 
     take(1, 1, 2)
     done(1, 1, 2)
@@ -149,8 +149,8 @@ def test_lanes_that_take_more_than_there_is():
         ]
     )
 
-    found = [row for row in table(sink, "violations") if row["job"] is None]
-    assert [(row["name"], row["time"], row["detail"]) for row in found] == [
+    rows = [row for row in table(sink, "violations") if row["job"] is None]
+    assert [(row["name"], row["time"], row["detail"]) for row in rows] == [
         ("no double booking", 30, "the running jobs of worker w need 4 slots; the worker has 3")
     ]
 
@@ -200,7 +200,7 @@ def test_two_processes_of_one_identity_are_not_served_side_by_side():
 
 
 def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
-    def found(*refusals: str | None, side_by_side: bool = True) -> list[str]:
+    def breaks(*refusals: str | None, side_by_side: bool = True) -> list[str]:
         """Return the violations of lives of one worker; no refusal means that it was served."""
         pong, lines = message("PONG", "m", "w"), []
         for epoch, reason in enumerate(refusals, 1):
@@ -216,10 +216,10 @@ def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
         check_lives(list(read(*texts).processes.values()), {}, sink)
         return [row["detail"] for row in table(sink, "violations")]
 
-    assert found(None, None) == []
-    assert found("claimed") == []  # no other process has its identity
-    assert found(None, "claimed", side_by_side=False) == []  # for less than three seconds
-    assert found(None, "claimed") == [
+    assert breaks(None, None) == []
+    assert breaks("claimed") == []  # no other process has its identity
+    assert breaks(None, "claimed", side_by_side=False) == []  # for less than three seconds
+    assert breaks(None, "claimed") == [
         "w:2 did not stop, although no manager served it and another process has its identity"
     ]
 
@@ -243,10 +243,10 @@ def test_clocks_by_the_messages_between_them():
     """The clock of w is 1000 µs ahead; the fastest messages take 30 µs to w and 50 µs back."""
 
     def trip(command, sender, receiver, number, sent, received):
-        told = message(command, sender, receiver, session=1, number=number)
+        row = message(command, sender, receiver, session=1, number=number)
         return [
-            line(sender, number, sent, "send", **told),
-            line(receiver, number, received, "received", **told),
+            line(sender, number, sent, "send", **row),
+            line(receiver, number, received, "received", **row),
         ]
 
     take = [
@@ -370,14 +370,14 @@ M, W, D, ALONE = ("m", 1), ("w", 1), ("d", 1), ("x", 1)
 
 
 def test_one_clock_for_all_over_the_best_chain():
-    found = [
+    rows = [
         ProcessLines(*M, wall=(0, 7), manages=1),
         ProcessLines(*W, wall=(0, 0)),
         ProcessLines(*D, wall=(0, 0)),
         ProcessLines(*ALONE, wall=(0, 3)),
     ]
-    told = clocks(
-        found,
+    offsets = clocks(
+        rows,
         [
             Offset(D, M, offset=-100, error=5, messages=50),
             Offset(D, W, offset=30, error=5, messages=50),
@@ -387,7 +387,7 @@ def test_one_clock_for_all_over_the_best_chain():
     )
 
     # m is the first manager: its wall clock is the reference, and d is 100 µs ahead of m.
-    assert told == {
+    assert offsets == {
         M: Clock(7, 0, M),
         D: Clock(7 - 100, 5, M),
         W: Clock(7 - 100 - 30, 10, M),
@@ -397,10 +397,13 @@ def test_one_clock_for_all_over_the_best_chain():
 
 def test_one_machine_has_one_clock():
     host = {"host": "host"}
-    found = [ProcessLines(*M, wall=(0, 7), start=host), ProcessLines(*W, wall=(0, 9), start=host)]
+    processes = [
+        ProcessLines(*M, wall=(0, 7), start=host),
+        ProcessLines(*W, wall=(0, 9), start=host),
+    ]
 
-    near = clocks(found, [Offset(M, W, offset=20, error=40, messages=1)])
-    far = clocks(found, [Offset(M, W, offset=50, error=40, messages=1)])
+    near = clocks(processes, [Offset(M, W, offset=20, error=40, messages=1)])
+    far = clocks(processes, [Offset(M, W, offset=50, error=40, messages=1)])
 
     assert near == {M: Clock(7, 0, M), W: Clock(7, 0, M)}
     assert far[W] == Clock(7 - 50, 40, M)  # two machines with the same name
@@ -455,10 +458,10 @@ def test_rows_travel_through_arrow_unchanged():
 
     batch = to_batch(list(zip(*rows, strict=True)), schema_of(ddl))
 
-    for place, name in enumerate("abc"):
-        assert batch.column(name).to_pylist() == [row[place] for row in rows]
+    for index, name in enumerate("abc"):
+        assert batch.column(name).to_pylist() == [row[index] for row in rows]
     assert batch.column(3).to_pylist() == [
-        [dict(zip("xy", one, strict=True)) for one in row[3]] for row in rows
+        [dict(zip("xy", pair, strict=True)) for pair in row[3]] for row in rows
     ]
 
 

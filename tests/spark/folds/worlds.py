@@ -89,8 +89,8 @@ def write(played: Iterable[Played], folder: Path, segments: int = 2) -> Path:
     """Write one journal of all worlds in a few segments: Spark runs one task for each file."""
     folder.mkdir(parents=True)
     parts: list[list[str]] = [[] for _ in range(segments)]
-    for number, one in enumerate(played):
-        parts[number % segments] += one.lines
+    for number, play in enumerate(played):
+        parts[number % segments] += play.lines
     for number, part in enumerate(parts):
         save(folder / f"part-{number}.jsonl", part)
     return folder

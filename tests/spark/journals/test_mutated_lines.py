@@ -68,8 +68,8 @@ def reported(rows, folder):
     """Make a report of lines, and check that each line was used or counted."""
     text = [json.dumps(row) for row in rows]
     (folder / "all-1-000001.jsonl").write_text("\n".join([*text, ""]))
-    made = report(folder, folder / "out")
-    summary = made.result.summary
+    reported = report(folder, folder / "out")
+    summary = reported.result.summary
     good = {line for line in text if not isinstance(parse([line.encode()], ["a"])[0], str)}
     assert (summary["lines"], summary["lines repeated"]) == (len(good), 0)
     assert summary["bad lines"] == len(text) - len(good)
@@ -79,7 +79,7 @@ def reported(rows, folder):
     kinds = tables["nodes"]["kind"].to_pylist()
     for kind in ("manager", "worker", "device"):
         assert summary[f"{kind}s"] == kinds.count(kind)
-    assert made.page.read_text().endswith("</html>")
+    assert reported.page.read_text().endswith("</html>")
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,17 @@ def test_both_ways_of_parsing_a_line_agree(rows):
 
     pairs = [(*parse([text], ["a"]), parse_slowly(text, "a")) for text in texts]
 
-    assert [text for text, (one, other) in zip(texts, pairs, strict=True) if one != other] == []
-    kinds = {type(one) for one, _ in pairs}
+    assert [text for text, (first, other) in zip(texts, pairs, strict=True) if first != other] == []
+    kinds = {type(first) for first, _ in pairs}
     assert kinds == {str, LineRow}
 
 
 def test_lines_are_parsed_at_once_as_one_by_one(rows):
-    one, two, three, *more = (json.dumps(row).encode() for row in rows[:40])
+    first, two, three, *more = (json.dumps(row).encode() for row in rows[:40])
     begin, comma, end = three.partition(b",")
     for some in (
-        [one, two, three, *more], [one, b"", two], [one, two, three + b"}"], [one + two],
-        [one + two, begin + comma, end],  # as many objects as lines
+        [first, two, three, *more], [first, b"", two], [first, two, three + b"}"], [first + two],
+        [first + two, begin + comma, end],  # as many objects as lines
     ):  # fmt: skip
         assert parse(some, ["a"] * len(some)) == [parse_slowly(text, "a") for text in some]
 

@@ -30,11 +30,11 @@ def world(tmp_path_factory):
 
 
 def by_process(lines):
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for line in lines:
         row = json.loads(line)
-        found.setdefault(f"{row['node']}-{row['epoch']}", []).append(line)
-    return found
+        names.setdefault(f"{row['node']}-{row['epoch']}", []).append(line)
+    return names
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_bad_lines_are_counted_by_reason(damaged):
         ("strange-1-000001.jsonl", "run without lane"): 1,
         ("strange-1-000001.jsonl", "not UTF-8"): 1,
         ("strange-2-000001.jsonl", "not UTF-8"): 1,
-        # The dot is no part of the file's name in reports.
+        # The dot is not part of the file's name in reports.
         (f"{known['hurt']}-000001.jsonl", "torn"): 1,
     }
     assert result.summary["bad lines"] == 9
@@ -305,10 +305,10 @@ def test_a_report_below_a_url_has_the_same_tables(
     monkeypatch.setattr(engines, "bytes_of_task", lambda _: size // 2 + 1)  # two tasks fold
     assert OnSpark(spark).bytes(Source.of(find_segments([journal]))) == size
     if page:
-        made = report(journal, out, spark=spark)
-        assert made.page == f"{out}/report.html"
+        reported = report(journal, out, spark=spark)
+        assert reported.page == f"{out}/report.html"
         assert (tmp_path / "far" / "report.html").read_text().endswith("</html>")
-    far = made.result if page else build(spark, [journal], out)
+    far = reported.result if page else build(spark, [journal], out)
 
     assert far.summary == near.result.summary
     for name in TABLES:

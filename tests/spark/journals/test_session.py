@@ -51,11 +51,11 @@ def test_without_one_the_wheel_s_is_used(bare):
     java = home / "bin" / "java"
     # Spark passes this flag, and a reduced Java runtime refuses it.
     command = [java, "--add-modules=jdk.incubator.vector", "-version"]
-    said = subprocess.run(
+    process = subprocess.run(
         command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, timeout=RUN
     )
-    assert said.returncode == 0, said.stderr
-    assert 'version "21' in said.stderr
+    assert process.returncode == 0, process.stderr
+    assert 'version "21' in process.stderr
 
 
 def test_a_cache_that_others_can_write_is_not_used(bare):
@@ -147,8 +147,8 @@ def test_workers_run_the_interpreter_of_the_session(spark):
             who = pyarrow.array([sys.executable] * batch.num_rows)
             yield pyarrow.RecordBatch.from_arrays([who], names=["who"])
 
-    found = spark.range(4).mapInArrow(who, "who string").distinct().collect()
+    names = spark.range(4).mapInArrow(who, "who string").distinct().collect()
 
-    assert [Path(row.who) for row in found] == [Path(sys.executable)]
+    assert [Path(row.who) for row in names] == [Path(sys.executable)]
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None

@@ -53,18 +53,18 @@ def test_the_source_reads_the_table_events(spark, journal, tmp_path):
 
     read = spark.read.format("wmp").load(str(journal))
 
-    made = build(spark, [journal], tmp_path / "out")
-    assertDataFrameEqual(read, made.tables.read("events"))
+    tables = build(spark, [journal], tmp_path / "out")
+    assertDataFrameEqual(read, tables.tables.read("events"))
     assert read.count() > 100
 
 
 def test_a_node_and_lines_as_they_are(spark, journal):
     node = json.loads(next(journal.iterdir()).read_text().splitlines()[0])["node"]
 
-    one = spark.read.format("wmp").option("node", node).load(str(journal))
+    rows = spark.read.format("wmp").option("node", node).load(str(journal))
     lines = spark.read.format("wmp").option("lines", True).load([str(journal)])
 
-    assert {row.node for row in one.select("node").distinct().collect()} == {node}
+    assert {row.node for row in rows.select("node").distinct().collect()} == {node}
     assert Counter(row.value for row in lines.collect()) == lines_of(journal)
 
 
@@ -83,7 +83,7 @@ def test_a_version_that_is_not_known_is_an_error(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"nodes": "a"}, "no option 'nodes'"),
         ({"lines": "perhaps"}, "lines is 'perhaps'; expected true or false"),
@@ -91,8 +91,8 @@ def test_a_version_that_is_not_known_is_an_error(spark, tmp_path):
         ({"node": "a", "lines": "true"}, "node and lines exclude each other"),
     ],
 )
-def test_wrong_options_are_reported(spark, tmp_path, options, told):
-    with pytest.raises(Exception, match=told):
+def test_wrong_options_are_reported(spark, tmp_path, options, message):
+    with pytest.raises(Exception, match=message):
         spark.read.format("wmp").options(**options).load(str(tmp_path)).collect()
 
 
@@ -175,7 +175,7 @@ def test_an_installed_package_is_found_by_name(world, tmp_path):
         print("by SQL", spark.sql("select count(*) from journal").collect()[0][0])
         spark.stop()
     """
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
         cwd=tmp_path,
@@ -184,4 +184,4 @@ def test_an_installed_package_is_found_by_name(world, tmp_path):
         timeout=600,
     )
     total = sum(lines_of(world).values())
-    assert said.stdout == f"rows {total}\nby SQL {total}\n", said.stderr[-3000:]
+    assert process.stdout == f"rows {total}\nby SQL {total}\n", process.stderr[-3000:]

@@ -12,9 +12,9 @@ from wmp.spark.journals.byte_ranges import ByteRange, advance, find, pieces, rea
 
 def texts(folder, start, end):
     """Return the lines between two positions, by segment."""
-    found = find([folder])
+    ranges = find([folder])
     return {
-        name: [line for s in pieces(found[name][0], start.get(name, 0), at, 7) for line in read(s)]
+        name: [line for s in pieces(ranges[name][0], start.get(name, 0), at, 7) for line in read(s)]
         for name, at in end.items()
     }
 

@@ -24,7 +24,7 @@ KILL_AT = "jobs"
 
 def executors(driver: int) -> list[int]:
     """Return the executor processes that this driver has started."""
-    found = []
+    addresses = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             try:
@@ -34,8 +34,8 @@ def executors(driver: int) -> list[int]:
                 continue
             parent = int(stat.rpartition(")")[2].split()[1])
             if parent == driver and b"CoarseGrainedExecutorBackend" in command:
-                found.append(int(entry))
-    return sorted(found)
+                addresses.append(int(entry))
+    return sorted(addresses)
 
 
 def main() -> int:
@@ -59,10 +59,10 @@ def main() -> int:
         while not killed:
             stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
             running = sum(stage.numActiveTasks for stage in stages if stage is not None)
-            found = executors(driver)
-            if running and len(found) == 2:
-                os.kill(found[0], signal.SIGKILL)
-                killed.append(found[0])
+            before = executors(driver)
+            if running and len(before) == 2:
+                os.kill(before[0], signal.SIGKILL)
+                killed.append(before[0])
             time.sleep(0.02)
 
     def progress(name: str, done: int, count: int) -> None:

@@ -23,7 +23,7 @@ def group(text: str) -> OpenGroup:
 def loaded(folder: Path) -> tuple[object, dict[Group, bytes]]:
     saved = AccountStore(folder).load()
     assert saved is not None
-    return saved[0], {key: one.state for key, one in saved[1].items()}
+    return saved[0], {key: group.state for key, group in saved[1].items()}
 
 
 def test_nothing_was_saved(tmp_path):
@@ -78,7 +78,9 @@ def test_a_save_writes_the_groups_that_changed(tmp_path, monkeypatch):
     store.save("first", groups)
     written = []
     monkeypatch.setattr(
-        account_store.pickle, "dumps", lambda one, _: written.append(one) or pickle._dumps(one)
+        account_store.pickle,
+        "dumps",
+        lambda state, _: written.append(state) or pickle._dumps(state),
     )
 
     del groups["fact", 7, 0]
@@ -86,9 +88,9 @@ def test_a_save_writes_the_groups_that_changed(tmp_path, monkeypatch):
     store.save("second", groups)
 
     assert written == [groups["fact", 8, 0], "second"]
-    rest, found = loaded(tmp_path)
+    rest, kept = loaded(tmp_path)
     assert rest == "second"
-    assert found == {key: one.state for key, one in groups.items()}
+    assert kept == {key: state.state for key, state in groups.items()}
 
 
 def test_many_saves_leave_few_bytes(tmp_path):
@@ -98,7 +100,7 @@ def test_many_saves_leave_few_bytes(tmp_path):
         store.save(number, groups)
 
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3 * 20 * 400
-    assert loaded(tmp_path) == (199, {key: one.state for key, one in groups.items()})
+    assert loaded(tmp_path) == (199, {key: counted.state for key, counted in groups.items()})
 
 
 KILLED = """

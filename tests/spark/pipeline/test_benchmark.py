@@ -52,9 +52,9 @@ def test_every_step_is_measured_with_its_stages(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(path.read_text(encoding="utf-8"))
-    (figure,) = told["runs"]
-    assert figure["lines"] == told["lines"]
+    result = json.loads(path.read_text(encoding="utf-8"))
+    (figure,) = result["runs"]
+    assert figure["lines"] == result["lines"]
     assert figure["violations"] == 0
     assert list(figure["steps"]) == list(STEPS)
     for name in ("events", "jobs"):
@@ -85,11 +85,11 @@ def test_rows_in_workers_are_measured_beside_rows_in_tasks(tmp_path):
     )
 
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(path.read_text(encoding="utf-8"))
-    assert [one["case"] for one in told["figures"]] == [case.name for case in cases(0.02)]
-    for one in told["figures"]:
-        assert one["ratio_minimum"] <= one["ratio"] <= one["ratio_maximum"]
-        assert f"| {one['what']} | {one['rows']} |" in ran.stdout
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert [figure["case"] for figure in result["figures"]] == [case.name for case in cases(0.02)]
+    for figure in result["figures"]:
+        assert figure["ratio_minimum"] <= figure["ratio"] <= figure["ratio_maximum"]
+        assert f"| {figure['what']} | {figure['rows']} |" in ran.stdout
     assert not draws or picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -23,7 +23,7 @@ def test_a_killed_executor_changes_nothing(spark, tmp_path):
     switches, _, seeds = WORLDS[0]
     switches = switches if isinstance(switches, tuple) else (switches,)
     played = (play(seed, tmp_path / "worlds", *switches, name=f"x{seed}") for seed in seeds)
-    worlds.append(next(one for one in played if one.violation))
+    worlds.append(next(broken for broken in played if broken.violation))
     journal = write(worlds, tmp_path / "journal", segments=4)
     here = build(spark, [journal], tmp_path / "here")
 

@@ -43,7 +43,7 @@ def run(project: Path) -> None:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     words = [word for name, value in confs.items() for word in ("--conf", f"{name}={value}")]
-    said = subprocess.run(
+    process = subprocess.run(
         ["bash", str(HOME / "bin" / "spark-pipelines"), *words, "run"],
         cwd=project,
         env={
@@ -59,8 +59,8 @@ def run(project: Path) -> None:
         text=True,
         timeout=600,
     )
-    assert said.returncode == 0, said.stdout[-5000:]
-    assert "Run is COMPLETED" in said.stdout
+    assert process.returncode == 0, process.stdout[-5000:]
+    assert "Run is COMPLETED" in process.stdout
 
 
 def rows(project: Path, table: str) -> list[dict[str, object]]:

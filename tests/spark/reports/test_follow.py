@@ -37,7 +37,9 @@ from wmp.testing.simulator.journals import Journals
 from wmp.testing.worlds.world import World
 
 
-@pytest.mark.parametrize("make", [report, lambda *where: follow(*where, lambda made, lines: False)])
+@pytest.mark.parametrize(
+    "make", [report, lambda *where: follow(*where, lambda result, lines: False)]
+)
 def test_one_report_at_a_time_is_written_into_a_directory(make, tmp_path):
     journal, out = tmp_path / "journal", tmp_path / "out"
     journal.mkdir()
@@ -55,7 +57,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
         from wmp.spark.session.session import start_session
         following._BYTES = 20_000
         spark = start_session("local[1]", confs={{"spark.driver.memory": "1g"}})
-        follow({str(journal)!r}, {str(out)!r}, lambda made, lines: True, spark=spark)
+        follow({str(journal)!r}, {str(out)!r}, lambda report, lines: True, spark=spark)
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
@@ -94,7 +96,7 @@ def test_following_continues_after_a_kill_without_gaps(spark, tmp_path):
     total = sum(text.count(b"\n") for _, text in contents)
     seen = []
 
-    def enough(made, lines):
+    def enough(result, lines):
         seen.append(lines)
         return lines < total
 
@@ -123,11 +125,11 @@ def test_the_tables_of_a_growing_journal_equal_those_of_a_report(
     for part in (1, 2, 3):
         for name, text in contents:
             (journal / f".{name}").write_bytes(text[: len(text) * part // 3])
-        last = follow(journal, out, lambda made, n: lines.append(n) or True, idle=0, spark=spark)
+        last = follow(journal, out, lambda result, n: lines.append(n) or True, idle=0, spark=spark)
     longest = max((text for _, text in contents), key=len)
     copied = longest.splitlines(keepends=True)[1:21]
     (journal / "copied-1-000001.jsonl").write_bytes(b"".join(copied))
-    last = follow(journal, out, lambda made, n: True, idle=0, spark=spark)
+    last = follow(journal, out, lambda result, n: True, idle=0, spark=spark)
 
     assert lines == sorted(set(lines))
     assert last.result.summary["lines repeated"] == 20
@@ -140,13 +142,13 @@ def test_the_tables_of_a_growing_journal_equal_those_of_a_report(
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_it_ends_when_nothing_is_added(spark, tmp_path, monkeypatch, whole):
     if not whole:  # test_report.py makes the tables of an empty journal
-        made = SimpleNamespace(summary={"lines": 0})
-        monkeypatch.setattr(Publisher, "publish", lambda *_: made)
+        result = SimpleNamespace(summary={"lines": 0})
+        monkeypatch.setattr(Publisher, "publish", lambda *_: result)
         monkeypatch.setattr(following, "write_page", lambda *_: tmp_path / "report.html")
     (tmp_path / "journal").mkdir()
     counts = []
 
-    def count(made, lines):
+    def count(result, lines):
         counts.append(lines)
         return True
 
@@ -165,7 +167,7 @@ def test_a_report_of_other_journals_is_not_continued(tmp_path, monkeypatch):
     Path("b", "b.jsonl").write_text("garbage\n")
 
     def reported(*journals):
-        return follow(journals, "out", lambda made, n: True, idle=0).result.summary["lines"]
+        return follow(journals, "out", lambda result, n: True, idle=0).result.summary["lines"]
 
     lines = reported("a")
     assert lines > 0
@@ -200,11 +202,11 @@ def test_lines_that_keep_coming_are_reported_at_once_and_read_once_a_second(tmp_
 
     write("events", 0, 6)
 
-    def made(_: JournalReport, count: int) -> bool:
+    def is_complete(_: JournalReport, count: int) -> bool:
         counts.append(count)
         return len(counts) < 3
 
-    follow(journal, tmp_path / "out", made, progress=write)
+    follow(journal, tmp_path / "out", is_complete, progress=write)
 
     assert counts == [1, 2, 3]
     assert sleeps == [1.0, 1.0]
@@ -224,7 +226,7 @@ def test_the_last_lines_of_a_segment_that_is_finished_during_a_look_are_read(tmp
                 file.writelines(lines[2:])
             path.rename(path.with_name("m-1-000001.jsonl"))
 
-    last = follow(path.parent, tmp_path / "out", lambda made, n: True, idle=0, progress=write)
+    last = follow(path.parent, tmp_path / "out", lambda result, n: True, idle=0, progress=write)
 
     assert last.result.summary["lines"] == 4
 
@@ -235,7 +237,7 @@ def test_another_version_ends_it_with_a_line(spark, tmp_path):
     (journal / "a.jsonl").write_text('{"v":99,"node":"a"}\n')
 
     with pytest.raises(ConfigError, match=r"^the journal has an unknown version: 99 in a\.jsonl; "):
-        follow(journal, tmp_path / "out", lambda made, lines: True, idle=0, spark=spark)
+        follow(journal, tmp_path / "out", lambda result, lines: True, idle=0, spark=spark)
 
 
 def grow(journal: Path, out: Path, parts: Sequence[Mapping[str, bytes]]) -> JournalReport:
@@ -245,7 +247,7 @@ def grow(journal: Path, out: Path, parts: Sequence[Mapping[str, bytes]]) -> Jour
         for name, text in part.items():
             with (journal / f".{name}").open("ab") as file:
                 file.write(text)
-        last = follow(journal, out, lambda made, n: True, idle=0)
+        last = follow(journal, out, lambda result, n: True, idle=0)
     return last
 
 
@@ -337,10 +339,10 @@ def test_a_step_that_is_being_written_waits_for_the_next_look(tmp_path):
     lines = [b'{"n":%d,"step":%d}\n' % (n, n // 3) for n in range(6)]
     path = tmp_path / "a-1-000001.jsonl"
     path.write_bytes(b"".join(lines)[:-4])
-    found = byte_ranges.find([tmp_path])
+    ranges = byte_ranges.find([tmp_path])
 
     ends = [
-        byte_ranges.advance({path.name: start}, found, None, growing)[path.name]
+        byte_ranges.advance({path.name: start}, ranges, None, growing)[path.name]
         for start, growing in ((0, {path.name}), (3 * len(lines[0]), {path.name}), (0, ()))
     ]
 
@@ -378,7 +380,7 @@ def test_a_story_grows_with_the_lines_of_its_job(tmp_path):
     for node, some in lines.items():
         (journal / f".{node}-1-000001.jsonl").write_bytes(b"".join(some))
 
-    def append(made, count):
+    def append(result, count):
         if count == sum(map(len, lines.values())):
             with (journal / ".w-1-000001.jsonl").open("ab") as file:
                 file.write(last)
@@ -417,7 +419,7 @@ def test_ten_lines_change_few_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Account, "divide", divide_and_note)
 
-    def append(made, count):
+    def append(result, count):
         kept.append({path.name for path in (out / "links").iterdir()})
         more = len(next(iter(left.values()))) > 3
         paths = list(left) if more else [max(left, key=lambda path: len(left[path]))]
@@ -464,8 +466,8 @@ def test_uneven_reading_makes_the_tables_of_a_report(tmp_path, monkeypatch, seed
                 with path.open("ab") as file:
                     file.writelines(itertools.chain.from_iterable(steps[path][:count]))
                 del steps[path][:count]
-                follow(journal, out, lambda made, n: False)
-        last = follow(journal, out, lambda made, n: True, idle=0)
+                follow(journal, out, lambda result, n: False)
+        last = follow(journal, out, lambda result, n: True, idle=0)
         whole = report(journal, folder / "whole")
 
         times = {"clock error": 0, "jobs per second": 0, "seconds": 0}
@@ -481,10 +483,10 @@ def test_a_step_is_not_divided(tmp_path):
     lines = [b'{"n":%d,"step":%d}\n' % (n, n // 3) for n in range(9)]
     path = tmp_path / "a-1-000001.jsonl"
     path.write_bytes(b"".join(lines))
-    found = byte_ranges.find([tmp_path])
+    ranges = byte_ranges.find([tmp_path])
 
     ends = [
-        byte_ranges.advance({}, found, maximum)[path.name]
+        byte_ranges.advance({}, ranges, maximum)[path.name]
         for maximum in range(1, 9 * len(lines[0]))
     ]
 

@@ -24,8 +24,8 @@ APART = (6, 9, 10)
 
 
 def rows(folder, table):
-    found = pyarrow.dataset.dataset(folder / table, format="parquet").to_table().to_pylist()
-    return sorted(found, key=repr)
+    table_rows = pyarrow.dataset.dataset(folder / table, format="parquet").to_table().to_pylist()
+    return sorted(table_rows, key=repr)
 
 
 def line(n, what, node="m", **columns):
@@ -58,9 +58,9 @@ def test_the_numbers_are_those_of_a_whole_report(tmp_path, seed):
         for row in rows(tmp_path / "whole", "latency")
         if row["phase"] in PHASES and row["by"] in BY[: len(BY) - bool(clocks)]
     ]
-    found = rows(tmp_path / "numbers", "latency")
-    found = [row for row in found if row["by"] != "hour" or not clocks]
-    assert found == wanted
+    table_rows = rows(tmp_path / "numbers", "latency")
+    table_rows = [row for row in table_rows if row["by"] != "hour" or not clocks]
+    assert table_rows == wanted
     if not clocks:
         assert rows(tmp_path / "numbers", "activity") == rows(tmp_path / "whole", "activity")
     assert numbers.summary["jobs"] > 0
@@ -143,8 +143,8 @@ def wmp(monkeypatch, capfd):
         monkeypatch.setattr(sys, "argv", ["wmp", *map(str, words)])
         with pytest.raises(SystemExit) as left:
             main()
-        told = capfd.readouterr()
-        return int(left.value.code or 0), told.out, told.err
+        output = capfd.readouterr()
+        return int(left.value.code or 0), output.out, output.err
 
     return run
 

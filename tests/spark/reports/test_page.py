@@ -44,9 +44,9 @@ def test_all_of_it_is_there():
         "nodes", "tables",
     ]  # fmt: skip
     words = " ".join(tags.words)
-    for told in ("1 violation found", "no stale result", "torn", "m2", "silence", "duplicate",
+    for text in ("1 violation found", "no stale result", "torn", "m2", "silence", "duplicate",
                  "30.0%", "0.960", "killed or still running"):  # fmt: skip
-        assert told in words, told
+        assert text in words, text
 
 
 def test_labels_of_nodes_are_shown_as_text_only():
@@ -60,18 +60,18 @@ def hostile(text: str) -> ReportData:
     """Return a report in which every text from a journal is this text."""
     some = example_report()
 
-    def told(table: str) -> list[Mapping[str, Any]]:
+    def rows_of(table: str) -> list[Mapping[str, Any]]:
         known = dict.fromkeys(("slowest", "failed", "requeued"), "jobs")
         kinds = {column.name: column.type for column in TABLES[known.get(table, table)].columns}
         return [
             {name: text if kinds[name] == "string" and name not in ("phase", "by") else value
-             for name, value in one.items()}
-            for one in some.tables[table]
+             for name, value in record.items()}
+            for record in some.tables[table]
         ]  # fmt: skip
 
     return ReportData(
         (text,),
-        {name: told(name) for name in some.tables},
+        {name: rows_of(name) for name in some.tables},
         some.numbers,
         {text: [{**line, "node": text, "source": text, "target": text, "text": text,
                  "what": "send" if line["what"] == "send" else text, "command": text}
@@ -103,7 +103,7 @@ def test_only_the_scripts_of_the_page_may_run_whatever_a_journal_has(words):
     (allowed,) = re.findall(r"script-src ([^\";]*); img-src data:\">", text)
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     assert len(scripts) == 2
-    assert allowed.split() == [script_hash(one) for one in scripts]
+    assert allowed.split() == [script_hash(script) for script in scripts]
     ((given, data),) = re.findall(r"<script ([^>]*)>(.*?)</script>", page(hostile(words)))
     assert given == 'type="application/json" id="figures"'
     assert not set("<>&") & set(data)
@@ -145,7 +145,7 @@ def test_much_of_anything_is_bounded():
             violations=worst,
             findings=[row("findings", name="x", text="y", certain=True, violations=1000)],
         ),
-        stories={one["violation"]: [story(1, "m", "halt")] * 80 for one in worst},
+        stories={violation["violation"]: [story(1, "m", "halt")] * 80 for violation in worst},
     )  # fmt: skip
 
     text = page(large)
@@ -158,7 +158,7 @@ def test_much_of_anything_is_bounded():
 
 def test_two_reports_are_compared():
     before = example_report()
-    slower = [{**one, "p99": 2 * one["p99"]} for one in before.tables["latency"]]
+    slower = [{**record, "p99": 2 * record["p99"]} for record in before.tables["latency"]]
     now = evolve(example_report(latency=slower), before=before)
 
     tags = Tags(page(now))
@@ -190,24 +190,24 @@ def test_each_violation_shows_its_rule_and_its_story():
 
     drawn = re.findall(r"<details class=\"violation\".*?</details>", text, re.DOTALL)
     assert len(drawn) == 2
-    for one in drawn:
-        assert "Rule: a manager gives a worker up after “max_silence” without a message<" in one
-        assert "<svg" in one
-    assert [" open>" in one for one in drawn] == [True, False]
+    for element in drawn:
+        assert "Rule: a manager gives a worker up after “max_silence” without a message<" in element
+        assert "<svg" in element
+    assert [" open>" in element for element in drawn] == [True, False]
 
 
 def test_many_workers_leave_room_for_roles_and_hours():
     """The slowest workers are listed first, each with its label."""
     some = example_report().tables["latency"][0]
     groups = [
-        {**some, "phase": phase, "by": by, "key": key, "p99": 1000 * place}
+        {**some, "phase": phase, "by": by, "key": key, "p99": 1000 * index}
         for phase in ("total", "queue wait", "handler")
         for by, keys in (
             ("worker", ["w1", *(f"w{n}" for n in range(1000, 1300))]),
             ("role", ["count"]),
             ("hour", ["2026-11-27 00:00"]),
         )
-        for place, key in enumerate(keys)
+        for index, key in enumerate(keys)
     ]
     lives = [node("m", "manager", 900), {**node("w1299", "worker", 900), "label": "the last"}]
 
@@ -231,13 +231,13 @@ def test_a_job_names_its_worker_by_its_label_and_its_day():
 
 def test_workers_are_in_the_order_of_their_labels():
     used = {**example_report().tables["utilisation"][0], "worker_epoch": 1}
-    lives = [{**node(name, "worker", 900), "label": f"worker {place}"}
-             for place, name in enumerate("cab")]  # fmt: skip
+    lives = [{**node(name, "worker", 900), "label": f"worker {index}"}
+             for index, name in enumerate("cab")]  # fmt: skip
     use = [{**used, "worker": name} for name in "abc"]
 
     words = words_of(example_report(nodes=lives, utilisation=use))
 
-    shown = " ".join(f"worker {place} slots 0.0% 2" for place in range(3))
+    shown = " ".join(f"worker {index} slots 0.0% 2" for index in range(3))
     assert f"worker resource taken has {shown}" in words
 
 
@@ -253,12 +253,12 @@ def test_the_worst_jobs_are_slow_or_failed_or_had_several_leases(tmp_path):
             (4, "ok", 3, 2, 90), (5, "lost", 2, 2, 95), (6, None, 2, 1, None),
         )
     ]  # fmt: skip
-    tables.write_rows("jobs", [tuple(one.values()) for one in jobs])
+    tables.write_rows("jobs", [tuple(values.values()) for values in jobs])
 
-    found = read_report_data(tables).tables
+    rows = read_report_data(tables).tables
 
     shown = {
-        name: [one["job"] for one in found[name]] for name in ("slowest", "failed", "requeued")
+        name: [values["job"] for values in rows[name]] for name in ("slowest", "failed", "requeued")
     }
     assert shown == {"slowest": [5, 4, 1, 2, 3], "failed": [5, 2, 3], "requeued": [4, 5, 6]}
 
@@ -339,9 +339,9 @@ def test_refused_leases_are_not_lost():
 
 
 def test_a_message_is_an_arrow_from_sender_to_receiver():
-    one = example_report()
+    example = example_report()
 
-    svg = violation_diagram(one.tables["violations"][0], one)
+    svg = violation_diagram(example.tables["violations"][0], example)
 
     lives = dict(re.findall(r'<text x="([\d.]+)"[^>]*class="head"[^>]*><title>(\w+) 1<', svg))
     manager, worker = (next(x for x, who in lives.items() if who == name) for name in ("m", "w1"))
@@ -352,19 +352,21 @@ def test_a_message_is_an_arrow_from_sender_to_receiver():
 
 
 def test_the_words_of_a_story_have_the_width_of_the_page():
-    one, ends = example_report(), "number=1 session=2 outcomes=[0] reason=stale result"
+    example, ends = example_report(), "number=1 session=2 outcomes=[0] reason=stale result"
     alone = story(1, "m", "received", "DONE", source="w1", ids=[7], attempts=[1], text=ends)
 
-    svg = violation_diagram(one.tables["violations"][0], evolve(one, stories={"v1": [alone]}))
+    svg = violation_diagram(
+        example.tables["violations"][0], evolve(example, stories={"v1": [alone]})
+    )
 
     assert f">DONE [7] attempt 1 from w1 {ends}</text>" in svg
 
 
 def test_a_message_that_was_ignored_shows_why():
-    one = example_report()
-    _, take, taken, _ = one.stories["v1"]
+    example = example_report()
+    _, take, taken, _ = example.stories["v1"]
     lines = [take, {**taken, "text": "number=1 outcomes=[0] reason=old session"}]
 
-    svg = violation_diagram(one.tables["violations"][0], evolve(one, stories={"v1": lines}))
+    svg = violation_diagram(example.tables["violations"][0], evolve(example, stories={"v1": lines}))
 
     assert ">ignored: old session</text>" in svg

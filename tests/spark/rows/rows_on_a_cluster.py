@@ -76,9 +76,9 @@ class Write(threading.Thread):
 
 def managers(watch: wmp.Worker) -> list[int]:
     """Return the processes of the managers that a worker meets: tasks name theirs in a label."""
-    labels = [one.label.split() for one in watch.statistics().managers]
-    found = [int(label[-1]) for label in labels if label[:1] == ["rows"]]
-    return [pid for pid in found if Path(f"/proc/{pid}").exists()]
+    labels = [manager.label.split() for manager in watch.statistics().managers]
+    numbers = [int(label[-1]) for label in labels if label[:1] == ["rows"]]
+    return [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
 
 
 def kills(write: Write, fleet: Fleet, device: Device, watch: wmp.Worker, calls: Path) -> list[str]:
@@ -86,7 +86,7 @@ def kills(write: Write, fleet: Fleet, device: Device, watch: wmp.Worker, calls: 
     context = write.table.sparkSession.sparkContext
 
     def python() -> None:
-        os.kill(next(one.beat.pid for one in fleet.members if one.beat), signal.SIGKILL)
+        os.kill(next(member.beat.pid for member in fleet.members if member.beat), signal.SIGKILL)
 
     def executor() -> None:
         os.kill(executors(context.applicationId)[0], signal.SIGKILL)
@@ -146,20 +146,20 @@ def main() -> int:
                 write.join(400)
                 ended = not write.is_alive()
                 failed = failures(spark.sparkContext)
-                lives = [one.life for one in fleet.members]
+                lives = [member.life for member in fleet.members]
         finally:
             device.close()
             spark.stop()
     if write.error is not None:
         raise write.error
     table = pyarrow.parquet.read_table(out).to_pydict()
-    found = sorted(zip(table["id"], table["size"], strict=True))
+    pairs = sorted(zip(table["id"], table["size"], strict=True))
     print(
         json.dumps({
             "killed": killed,
             "ended": ended,
-            "rows": len(found),
-            "equal": found == [(n, n % 13) for n in range(ROWS)],
+            "rows": len(pairs),
+            "equal": pairs == [(n, n % 13) for n in range(ROWS)],
             "failed": failed,
             "calls": len(os.listdir(calls)),
             "lives": lives,

@@ -45,9 +45,9 @@ def workers(device):
     """Two workers in processes of their own."""
     both = [start_worker(device, "HANDLERS", "--slots", "2") for _ in range(2)]
     yield both
-    for one in both:
-        one.kill()
-        one.wait()
+    for frame in both:
+        frame.kill()
+        frame.wait()
 
 
 def texts(spark, count=1000, partitions=3):
@@ -64,40 +64,40 @@ def pairs(df):
 def test_each_row_of_a_table_returns_once(spark, above, workers, role):
     seen = Observation()
 
-    made = texts(spark).transform(
+    mapped = texts(spark).transform(
         map_rows, role=role, schema=SCHEMA, through=above, rows_per_job=70, observe=seen
     )
 
-    assert made.schema.simpleString() == "struct<id:bigint,size:bigint>"
-    assert pairs(made) == [(n, n % 13) for n in range(1000)]
+    assert mapped.schema.simpleString() == "struct<id:bigint,size:bigint>"
+    assert pairs(mapped) == [(n, n % 13) for n in range(1000)]
     assert seen.get == {"rows": 1000}
 
 
 @pytest.mark.rule("ROWS-5.1")
 def test_the_order_within_a_partition_is_kept_on_request(spark, above, workers):
-    made = map_rows(
+    mapped = map_rows(
         texts(spark, partitions=1), role="row", schema=SCHEMA, through=above, rows_per_job=7,
         ordered=True,
     )  # fmt: skip
 
-    assert [row.id for row in made.collect()] == list(range(1000))
+    assert [row.id for row in mapped.collect()] == list(range(1000))
 
 
 @pytest.mark.rule("ROWS-5.1")
 def test_an_empty_table_needs_no_worker(spark, above):
-    made = map_rows(texts(spark, 0), role="nobody", schema=SCHEMA, through=above)
+    mapped = map_rows(texts(spark, 0), role="nobody", schema=SCHEMA, through=above)
 
-    assert made.collect() == []
+    assert mapped.collect() == []
 
 
 @pytest.mark.rule("ROWS-4.2")
 def test_an_error_of_a_row_fails_the_query_and_names_the_row(spark, above, workers):
-    made = map_rows(
+    mapped = map_rows(
         texts(spark, 300, 1), role="fails", schema=SCHEMA, through=above, rows_per_job=50
     )
 
     with pytest.raises(Exception, match="RowsFailed") as caught:
-        made.collect()
+        mapped.collect()
 
     text = "failed at role 'fails' in row "
     assert any(f"{text}{n}: ValueError: no seven: {n}" in str(caught.value) for n in (7, 107, 207))
@@ -107,16 +107,16 @@ def test_an_error_of_a_row_fails_the_query_and_names_the_row(spark, above, worke
 def test_errors_become_a_column(spark, above, workers):
     seen = Observation()
 
-    made = map_rows(
+    mapped = map_rows(
         texts(spark, 300), role="fails", schema=SCHEMA, through=above, errors="column",
         observe=seen,
     )  # fmt: skip
-    found = {row.id: row for row in made.collect()}
+    rows = {row.id: row for row in mapped.collect()}
 
-    assert sorted(found) == list(range(300))
-    assert {n for n, row in found.items() if row.error is not None} == {7, 107, 207}
-    assert found[107].error == "ValueError: no seven: 107"
-    assert (found[107].size, found[108].size) == (None, 1)
+    assert sorted(rows) == list(range(300))
+    assert {n for n, row in rows.items() if row.error is not None} == {7, 107, 207}
+    assert rows[107].error == "ValueError: no seven: 107"
+    assert (rows[107].size, rows[108].size) == (None, 1)
     assert seen.get == {"rows": 300, "failed": 3}
 
 
@@ -130,10 +130,10 @@ def test_a_column_with_the_name_of_the_error_column_is_refused(spark, above):
 
 @pytest.mark.rule("ROWS-4.5")
 def test_a_role_without_workers_fails_the_query_with_the_remedy(spark, above):
-    made = map_rows(texts(spark), role="nobody", schema=SCHEMA, through=above, unserved=2)
+    mapped = map_rows(texts(spark), role="nobody", schema=SCHEMA, through=above, unserved=2)
 
     with pytest.raises(Exception, match="NoWorkers: no worker for role 'nobody'") as caught:
-        made.collect()
+        mapped.collect()
 
     assert "start one with `wmp worker`" in str(caught.value)
 
@@ -142,24 +142,26 @@ def test_killed_workers_lose_no_row(spark, device, above, tmp_path):
     started = [start_worker(device, "DEADLY") for _ in range(2)]
     mark = F.lit(str(tmp_path / "mark"))
     try:
-        made = map_rows(
+        mapped = map_rows(
             texts(spark, 200).withColumn("mark", mark), role="deadly", schema=SCHEMA,
             through=above, rows_per_job=10,
         )  # fmt: skip
-        assert pairs(made) == [(n, n) for n in range(200)]
-        wait_until(lambda: any(one.poll() == -9 for one in started), "one worker was killed")
+        assert pairs(mapped) == [(n, n) for n in range(200)]
+        wait_until(
+            lambda: any(process.poll() == -9 for process in started), "one worker was killed"
+        )
     finally:
-        for one in started:
-            one.kill()
-            one.wait()
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def stream(spark, folder, checkpoint, above, each, **options):
     """Have a stream do the rows of all files of a folder, and call ``each`` with every batch."""
     read = spark.readStream.schema("id long, text string, mark string").json(str(folder))
-    made = map_rows(read, schema=SCHEMA, through=above, **options)
+    mapped = map_rows(read, schema=SCHEMA, through=above, **options)
     query = (
-        made.writeStream.option("checkpointLocation", str(checkpoint))
+        mapped.writeStream.option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .foreachBatch(each)
         .start()
@@ -218,12 +220,12 @@ def test_a_stream_that_begins_again_finds_its_results_in_the_store(spark, above,
 def test_a_second_action_does_the_rows_again(spark, above, workers, tmp_path):
     mark = F.lit(str(tmp_path / "calls"))
     (tmp_path / "calls").mkdir()
-    made = map_rows(
+    mapped = map_rows(
         texts(spark, 50, 1).withColumn("mark", mark), role="notes", schema=SCHEMA, through=above,
         rows_per_job=10, store=str(tmp_path / "store"),
     )  # fmt: skip
 
-    assert pairs(made) == pairs(made) == [(n, n) for n in range(50)]
+    assert pairs(mapped) == pairs(mapped) == [(n, n) for n in range(50)]
     assert len(list((tmp_path / "calls").iterdir())) == 10
 
 

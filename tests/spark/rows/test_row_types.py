@@ -85,9 +85,9 @@ def as_texts(df):
 def test_every_type_returns_with_its_values(spark, above, zone):
     rows = typed_rows(spark)
 
-    made = map_rows(rows, role="same batch", schema=SCHEMA, through=above, rows_per_job=4)
+    mapped = map_rows(rows, role="same batch", schema=SCHEMA, through=above, rows_per_job=4)
 
-    assert as_texts(made) == as_texts(rows)
+    assert as_texts(mapped) == as_texts(rows)
 
 
 @pytest.mark.rule("ROWS-5.1")
@@ -96,9 +96,9 @@ def test_every_type_that_a_dictionary_may_hold_returns(spark, above, zone):
     kinds = dict(COLUMNS)
     schema = "id long, " + ", ".join(f"{name} {kinds[name]}" for name in PLAIN_ROW)
 
-    made = map_rows(rows, role="same row", schema=schema, through=above, rows_per_job=4)
+    mapped = map_rows(rows, role="same row", schema=schema, through=above, rows_per_job=4)
 
-    assert as_texts(made) == as_texts(rows)
+    assert as_texts(mapped) == as_texts(rows)
 
 
 @pytest.mark.rule("ROWS-5.1")

@@ -26,12 +26,12 @@ def test_each_row_is_written_once_while_processes_are_killed(tmp_path, stored):
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert found["killed"] == ["python", "executor", "device", "manager"]
-    assert found["ended"]
-    assert (found["rows"], found["equal"]) == (ROWS, True)
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert result["killed"] == ["python", "executor", "device", "manager"]
+    assert result["ended"]
+    assert (result["rows"], result["equal"]) == (ROWS, True)
     # The kill of the manager ended a task. Without a store all its rows were done again, and
     # otherwise only the jobs of the killed workers.
-    assert found["failed"] >= 1
-    again = found["calls"] - ROWS // EACH
+    assert result["failed"] >= 1
+    again = result["calls"] - ROWS // EACH
     assert again < ROWS // EACH // 10 if stored else again > 0

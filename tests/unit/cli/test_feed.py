@@ -28,8 +28,8 @@ def test_lines_are_those_of_the_file_wherever_it_is_cut(
     expected = lines if ended or not lines or lines[-1] else lines[:-1]
     if ended and not lines:
         expected = [b""]
-    assert [one.payload for one in seen] == expected
-    assert [one.name for one in seen] == [f"{path}:{n}" for n in range(1, len(seen) + 1)]
+    assert [item.payload for item in seen] == expected
+    assert [item.name for item in seen] == [f"{path}:{n}" for n in range(1, len(seen) + 1)]
 
 
 def test_of_a_line_that_is_too_large_nothing_is_kept_and_the_next_ones_come(
@@ -44,7 +44,7 @@ def test_of_a_line_that_is_too_large_nothing_is_kept_and_the_next_ones_come(
 
     assert first == MapInput(f"{path}:1", b"x" * 10)
     assert third == MapInput(f"{path}:3", b"z")
-    for number, one in ((2, second), (4, fourth)):
-        assert (one.name, one.payload) == (f"{path}:{number}", b"")
-        assert one.error is not None
-        assert "too large for one job" in one.error
+    for number, item in ((2, second), (4, fourth)):
+        assert (item.name, item.payload) == (f"{path}:{number}", b"")
+        assert item.error is not None
+        assert "too large for one job" in item.error

@@ -45,9 +45,9 @@ def run(context: click.Context, **given: Any) -> None:
 
 
 def called(*arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    program.main(["run", *arguments], prog_name="wmp", standalone_mode=False, obj=found)
-    return found
+    values: dict[str, Any] = {}
+    program.main(["run", *arguments], prog_name="wmp", standalone_mode=False, obj=values)
+    return values
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +67,12 @@ def test_a_flag_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("WMP_RUN_TARGET", "app:work")
     monkeypatch.setenv("WMP_RUN_HELP", "1")
 
-    found = called()
+    values = called()
 
-    assert found["connect"] == ("tcp://a:1", "tcp://b:2")
-    assert (found["drain_timeout"], found["as_json"], found["target"]) == (5.0, True, "app:work")
-    assert found["sources"]["connect"] == "the environment"
-    assert found["sources"]["resource"] is None
+    assert values["connect"] == ("tcp://a:1", "tcp://b:2")
+    assert (values["drain_timeout"], values["as_json"], values["target"]) == (5.0, True, "app:work")
+    assert values["sources"]["connect"] == "the environment"
+    assert values["sources"]["resource"] is None
 
 
 def test_a_flag_comes_from_a_file() -> None:
@@ -81,12 +81,12 @@ def test_a_flag_comes_from_a_file() -> None:
         "drain-timeout = 5\njson = true\n[other]\nunknown = 1\n"
     )
 
-    found = called("--config", "wmp.toml")
+    values = called("--config", "wmp.toml")
 
-    assert (found["target"], found["connect"]) == ("app:work", ("tcp://a:1",))
-    assert found["resource"] == ("gpu=2", "disk=1")
-    assert (found["drain_timeout"], found["as_json"]) == (5.0, True)
-    assert found["sources"]["connect"] == "the file of --config"
+    assert (values["target"], values["connect"]) == ("app:work", ("tcp://a:1",))
+    assert values["resource"] == ("gpu=2", "disk=1")
+    assert (values["drain_timeout"], values["as_json"]) == (5.0, True)
+    assert values["sources"]["connect"] == "the file of --config"
 
 
 def test_a_time_of_a_file_needs_no_quotes() -> None:
@@ -104,9 +104,9 @@ def test_the_command_line_comes_before_the_environment_and_the_file_last(
     monkeypatch.setenv("WMP_RUN_DRAIN_TIMEOUT", "2")
     monkeypatch.setenv("WMP_RUN_CONNECT", "b")
 
-    found = called("--connect", "a")
+    values = called("--connect", "a")
 
-    assert (found["connect"], found["drain_timeout"], found["target"]) == (("a",), 2.0, "file")
+    assert (values["connect"], values["drain_timeout"], values["target"]) == (("a",), 2.0, "file")
 
 
 @pytest.mark.parametrize(
@@ -200,19 +200,19 @@ def test_the_file_of_the_deployment_fits_all_commands(monkeypatch: pytest.Monkey
 
 
 def test_a_command_may_have_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[str] = []
+    names: list[str] = []
 
     @click.command(cls=ProgramCommand)
     @click.option("--config")
     @click.option("--slots", type=int)
     def serve(config: str, slots: int) -> None:
         """Serve."""
-        found.append(config)
+        names.append(config)
 
     monkeypatch.setenv("SERVE_CONFIG", "mine.toml")
     serve.main([], prog_name="serve", standalone_mode=False)
 
-    assert found == ["mine.toml"]
+    assert names == ["mine.toml"]
     shown = serve.get_help(serve.make_context("serve", []))
     assert "SERVE_SLOTS for --slots. The command line comes first." in " ".join(shown.split())
 
@@ -259,9 +259,9 @@ def test_lines_of_programs_have_the_layout_too(
     monkeypatch.setenv(LOG_FORMAT, "json")
     complain("wmp", "one\nline")
 
-    plain, found = capsys.readouterr().err.splitlines()
+    plain, warning = capsys.readouterr().err.splitlines()
     assert plain == "wmp: one line"
-    assert json.loads(found)["message"] == "one line"
+    assert json.loads(warning)["message"] == "one line"
 
 
 def test_the_layout_is_a_flag_and_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def test_changes_of_the_modules_of_the_user_are_noticed(
     path = tmp_path / "watched_jobs.py"
     path.write_text("a = 1\n")
     # The folder is the current one, and not yet a folder of modules.
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
     watch = SourceWatch("watched_jobs", lines.append)
 
     assert watch.look() is None

@@ -6,7 +6,7 @@ import pytest
 
 import wmp
 from wmp.calls.served import handlers_of
-from wmp.cli.worker.http_place import refuse_calls
+from wmp.cli.worker.http_listener import refuse_calls
 from wmp.errors import ConfigError
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.node.command import CommandHandler

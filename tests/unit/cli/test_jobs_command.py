@@ -185,16 +185,16 @@ def test_a_change_names_its_jobs_and_an_existing_store(wmp, path, tmp_path, clie
 
 def test_a_store_is_summarised(wmp, path, four):
     code, out, err = wmp("jobs", "stat", path, "--json", "--check")
-    found = json.loads(out)
-    assert (code, err, found["damaged"]) == (0, "", 0)
-    assert [found[name] for name in ("queued", "reserved", "ok", "error", "lost")] == [
+    rows = json.loads(out)
+    assert (code, err, rows["damaged"]) == (0, "", 0)
+    assert [rows[name] for name in ("queued", "reserved", "ok", "error", "lost")] == [
         1,
         1,
         1,
         1,
         0,
     ]
-    assert found["bytes"] > 0
+    assert rows["bytes"] > 0
     assert "queued" in wmp("jobs", "stat", path)[1]
 
 

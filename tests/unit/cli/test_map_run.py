@@ -29,8 +29,8 @@ def row(number: int, code: int = 0, name: str = "") -> JobLogRow:
 
 def written(path: Path, rows: Iterable[JobLogRow], **options: Any) -> str:
     with JobLog(str(path), "wc", **options) as log:
-        for one in rows:
-            log.add(one)
+        for row in rows:
+            log.add(row)
     return path.read_text()
 
 
@@ -176,8 +176,8 @@ def test_a_rule_applies_at_its_number_of_jobs(
     parsed = HaltRule.parse(rule)
     assert parsed is not None
     count = HaltCount(parsed)
-    for one in codes:
-        count.add(one)
+    for status in codes:
+        count.add(status)
 
     assert count.applies(10) is applies
     assert count.code == code
@@ -206,16 +206,16 @@ def test_files_of_skipped_inputs_are_not_read(tmp_path: Path) -> None:
 def test_lines_of_several_files_are_numbered_through(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1\n2\n")
     (tmp_path / "b").write_bytes(b"3\n")
-    asked: list[tuple[int, str]] = []
+    questions: list[tuple[int, str]] = []
 
     def skips(number: int, name: str) -> bool:
-        asked.append((number, name.rpartition("/")[2]))
+        questions.append((number, name.rpartition("/")[2]))
         return number == 2
 
-    found = list(inputs([str(tmp_path / "a"), str(tmp_path / "b")], True, skips))
+    items = list(inputs([str(tmp_path / "a"), str(tmp_path / "b")], True, skips))
 
-    assert asked == [(1, "a:1"), (2, "a:2"), (3, "b:1")]
-    assert [(one.payload, one.skipped) for one in found] == [
+    assert questions == [(1, "a:1"), (2, "a:2"), (3, "b:1")]
+    assert [(item.payload, item.skipped) for item in items] == [
         (b"1", False),
         (b"", True),
         (b"3", False),

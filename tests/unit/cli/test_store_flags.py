@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from wmp.cli.program import command
 from wmp.errors import ConfigError
-from wmp.store.opening import place_with_settings
+from wmp.store.opening import store_opener
 
 
 def test_the_settings_reach_the_store(tmp_path):
     path = tmp_path / "jobs.db"
     group = grp.getgrgid(os.getgid()).gr_name
-    open_file = place_with_settings(str(path), reserve=1 << 20, group=group)
+    open_file = store_opener(str(path), reserve=1 << 20, group=group)
     assert open_file is not None
     store = open_file()
     try:
@@ -24,12 +24,12 @@ def test_the_settings_reach_the_store(tmp_path):
         assert path.stat().st_mode & 0o777 == 0o660
     finally:
         store.close()
-    assert place_with_settings(str(path)) is None
+    assert store_opener(str(path)) is None
 
 
 def test_a_database_has_no_such_settings():
     with pytest.raises(ConfigError, match="has no reserve and no group"):
-        place_with_settings("postgresql://host/db", reserve=0, group="jobs")
+        store_opener("postgresql://host/db", reserve=0, group="jobs")
 
 
 def run(path, *args, env=None):

@@ -259,11 +259,11 @@ def test_values_that_are_equal_only_in_python_stay_different():
 
 @pytest.mark.rule("WMP-2.8")
 def test_a_single_value_and_an_array_of_it_are_the_same():
-    one = decode(take({1: [1, 2], 2: 3, 3: 9, 5: [b"", b""]}))
+    message = decode(take({1: [1, 2], 2: 3, 3: 9, 5: [b"", b""]}))
     other = decode(take({1: [1, 2], 2: [3, 3], 3: [9, 9], 5: [b"", b""]}))
 
-    assert one == other
-    assert one.columns.attempts == [3, 3]
+    assert message == other
+    assert message.columns.attempts == [3, 3]
 
 
 @pytest.mark.rule("WMP-2.2")

@@ -151,7 +151,7 @@ def test_no_golden_message_uses_a_reserved_number_as_an_unknown_one():
     ]
 
     assert vectors
-    assert not [found for found in vectors if found[1].startswith(prefixes)]
+    assert not [entry for entry in vectors if entry[1].startswith(prefixes)]
 
 
 # --- the numbers of rules ---
@@ -241,7 +241,7 @@ def test_the_outcomes_and_codes_of_the_text_are_those_of_the_code():
     (outcomes,) = re.findall(r"DONE \(always\): ((?:\d \w+(?:, )?)+) \|", SPEC)
     section = SPEC[SPEC.index("## 10. Errors") : SPEC.index("## 11. ")]
 
-    assert outcomes == ", ".join(f"{one.value} {one.name.lower()}" for one in Outcome)
+    assert outcomes == ", ".join(f"{outcome.value} {outcome.name.lower()}" for outcome in Outcome)
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == ERROR_CODES
 
 

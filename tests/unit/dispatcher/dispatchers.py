@@ -39,8 +39,8 @@ class Party:
 
     def register(self, port: int = 8082, places: int = 1, *types: str) -> int:
         handlers = dict.fromkeys(types or ("resize",), True)
-        found = self.run(Register(self.settings, "127.0.0.1", port, places, handlers))
-        return int(found.id)
+        registered = self.run(Register(self.settings, "127.0.0.1", port, places, handlers))
+        return int(registered.id)
 
     def place(self, **more: Any) -> Any:
         return self.run(Place(self.settings, **more))

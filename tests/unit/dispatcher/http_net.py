@@ -71,16 +71,16 @@ async def dispatcher_on(
     net: Net, port: int, store: Path, settings: DispatcherSettings | None = None, **more: Any
 ) -> AsyncIterator[Dispatcher]:
     """Serve a dispatcher at a port of the net."""
-    made = Dispatcher(
+    dispatcher = Dispatcher(
         lambda: SqliteStore(store, durability="process"),
         settings,
         address=f"http://127.0.0.1:{port}",
         transport=net,
         **more,
     )
-    async with made:
-        net.apps[port] = make_api(made)
-        yield made
+    async with dispatcher:
+        net.apps[port] = make_api(dispatcher)
+        yield dispatcher
         del net.apps[port]
 
 
@@ -96,14 +96,14 @@ async def worker_on(
             aio.Manager(local, codec="json", max_worker_losses=0, context=context) as manager,
             aio.Worker(local, handlers=handlers, slots=slots, context=context),
         ):
-            made = HttpWorker(manager, dispatchers, list(handlers), slots, transport=net)
-            net.apps[port] = made.app
+            http_worker = HttpWorker(manager, dispatchers, list(handlers), slots, transport=net)
+            net.apps[port] = http_worker.app
             if start:
-                made.start("127.0.0.1", port)
+                http_worker.start("127.0.0.1", port)
             try:
-                yield made
+                yield http_worker
             finally:
-                await made.close(0.0)
+                await http_worker.close(0.0)
                 await manager.close(0.0)
     finally:
         context.destroy(linger=0)

@@ -46,7 +46,7 @@ def test_fields_that_the_schema_does_not_have_are_ignored_and_named(
         assert len((await client.post(JOBS, json=many)).json()["ignored"]) == 8
 
     serve(tmp_path, test)
-    lines = [one for one in caplog.messages if "is ignored" in one]
+    lines = [message for message in caplog.messages if "is ignored" in message]
     assert lines[0] == (
         "dispatcher: POST /dispatcher/jobs/: the field prority is ignored; known fields are "
         "'callback', 'dispatcher', 'execution', 'payload', 'priority', 'run', 'type', 'workflow'; "
@@ -175,12 +175,12 @@ def test_a_job_of_an_unknown_type_is_logged_and_its_document_states_why_it_waits
         while f"dispatcher: jobs of type 'render' wait (1 job): {cause}" not in caplog.messages:
             await asyncio.sleep(0)
         given = (await client.post(JOBS, json={"type": "resize"})).json()
-        while (found := (await client.get(f"{JOBS}{given['_id']}")).json())["status"] != "r":
+        while (current := (await client.get(f"{JOBS}{given['_id']}")).json())["status"] != "r":
             await asyncio.sleep(0)
-        assert found["waits"] is None
+        assert current["waits"] is None
 
     serve(tmp_path, test)
-    assert sum("jobs of type 'render'" in one for one in caplog.messages) == 1
+    assert sum("jobs of type 'render'" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.rule("DSP-3.12", "DSP-6.9")

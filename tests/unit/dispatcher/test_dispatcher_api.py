@@ -221,7 +221,7 @@ def test_a_key_creates_one_job_and_refuses_another_body(tmp_path: Path) -> None:
             await client.post(JOBS, json={"type": "a", "payload": n}, headers=key)
             for n in (1, 1, 2)
         ]
-        assert [one.status_code for one in answers] == [201, 200, 409]
+        assert [response.status_code for response in answers] == [201, 200, 409]
         assert answers[0].json()["_id"] == answers[1].json()["_id"]
         assert answers[2].json()["field"] == "Idempotency-Key"
         callback = {"hostname": "127.0.0.1", "port": 9000}
@@ -272,15 +272,17 @@ def test_jobs_that_other_programs_stored_can_be_read(tmp_path: Path) -> None:
             kind = Kind("other", codec="json")
             adds = [NewJobs(kind, StoredTerms(), ids, texts)]
             store.apply(me, 1, WriteBatch(adds=adds))
-            found = store.apply(me, 2, WriteBatch(reservations=[Reservation(kind, 9, 1 << 20)]))
-            (taken,) = found.reserved
+            batch_answer = store.apply(
+                me, 2, WriteBatch(reservations=[Reservation(kind, 9, 1 << 20)])
+            )
+            (taken,) = batch_answer.reserved
             ends = JobChanges(StoredJobInput.SUCCEED, taken.ids, taken.attempts, taken.payloads)
             store.apply(me, 3, WriteBatch(changes=[ends]))
             store.end(me)
         answer = await client.get(JOBS)
         assert answer.status_code == 200
-        results = {one["result"] for one in answer.json()["jobs"]}
-        assert results == {one.decode("utf-8", "replace") for one in texts}
+        results = {job["result"] for job in answer.json()["jobs"]}
+        assert results == {job.decode("utf-8", "replace") for job in texts}
 
     serve(tmp_path, test)
 
@@ -289,22 +291,22 @@ def test_jobs_that_other_programs_stored_can_be_read(tmp_path: Path) -> None:
 def test_a_list_has_pages_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(net: Net, client: Client) -> None:
         ids = [(await client.post(JOBS, json={"type": name})).json()["_id"] for name in "ababa"]
-        found, after = [], ""
+        listed, after = [], ""
         for _ in range(3):
             page = (await client.get(f"{JOBS}?limit=2{after}")).json()
-            found += [one["_id"] for one in page["jobs"]]
+            listed += [job["_id"] for job in page["jobs"]]
             after = f"&after={page['next']}"
-        assert found == ids
+        assert listed == ids
         assert page["next"] is None
         monkeypatch.setattr(overview, "_PAGE", 1)
         page = (await client.get(f"{JOBS}?limit=1000")).json()
-        assert ([one["_id"] for one in page["jobs"]], page["next"]) == (ids[:1], ids[0])
+        assert ([job["_id"] for job in page["jobs"]], page["next"]) == (ids[:1], ids[0])
         page = (await client.get(f"{JOBS}?type=b&status=q&limit=1")).json()
         page["jobs"] += (await client.get(f"{JOBS}?type=b&after={page['next']}")).json()["jobs"]
-        assert [one["_id"] for one in page["jobs"]] == [ids[1], ids[3]]
+        assert [job["_id"] for job in page["jobs"]] == [ids[1], ids[3]]
         await client.delete(f"{JOBS}{ids[0]}")
         page = (await client.get(f"{JOBS}?status=x")).json()
-        assert [one["_id"] for one in page["jobs"]] == ids[:1]
+        assert [job["_id"] for job in page["jobs"]] == ids[:1]
 
     serve(tmp_path, test)
 
@@ -352,11 +354,13 @@ def test_capacity_counts_places_and_queued_jobs(tmp_path: Path) -> None:
 
 def test_the_description_names_all_routes(tmp_path: Path) -> None:
     async def test(net: Net, client: Client) -> None:
-        found = (await client.get("/openapi.json")).json()
-        assert set(found["paths"]) >= {JOBS, WORKERS, "/dispatcher/capacity", "/healthz"}
-        assert "422" not in json.dumps(found)
+        description = (await client.get("/openapi.json")).json()
+        assert set(description["paths"]) >= {JOBS, WORKERS, "/dispatcher/capacity", "/healthz"}
+        assert "422" not in json.dumps(description)
         names = {
-            one["operationId"]: one for path in found["paths"].values() for one in path.values()
+            endpoint["operationId"]: endpoint
+            for path in description["paths"].values()
+            for endpoint in path.values()
         }
         created = names["create_job"]["responses"]["201"]
         assert created["links"]["get_job"]["parameters"] == {"id": "$response.body#/_id"}
@@ -398,7 +402,7 @@ def check_fields(value: Any, schema: Any, name: str) -> None:
         schema = SCHEMAS[schema["$ref"].rpartition("/")[2]]
     kinds = schema.get("type", KINDS)
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    assert any(isinstance(value, KINDS[one]) for one in kinds), (name, value)
+    assert any(isinstance(value, KINDS[kind]) for kind in kinds), (name, value)
     if isinstance(value, list):
         for inner in value:
             check_fields(inner, schema["items"], name)
@@ -484,8 +488,8 @@ def test_a_callback_has_the_document_and_the_headers(tmp_path: Path) -> None:
         document = await called.given.get()
         assert (document["status"], document["result"]["error"]) == ("f", "E")
         while True:
-            found = (await client.get(f"{JOBS}{document['_id']}")).json()["callback"]
-            if found["didCallbackSuccessfully"]:
+            sent = (await client.get(f"{JOBS}{document['_id']}")).json()["callback"]
+            if sent["didCallbackSuccessfully"]:
                 break
         assert "POST 9000/done" in net.seen
 

@@ -82,8 +82,8 @@ def test_a_compressed_answer_is_not_inflated() -> None:
                 200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"\x1f\x8b")
             )
 
-        found = await client_of(answer).ask("GET", "http://h/")
-        assert (seen, found.body) == (["identity"], b"\x1f\x8b")
+        response = await client_of(answer).ask("GET", "http://h/")
+        assert (seen, response.body) == (["identity"], b"\x1f\x8b")
 
     run(test)
 
@@ -98,8 +98,8 @@ def test_a_redirection_is_not_followed_and_gets_no_token() -> None:
             headers = {"location": "http://thief/"}
             return httpx.Response(307, headers=headers, stream=httpx.ByteStream(b""))
 
-        found = await client_of(answer).ask("POST", "http://h/jobs/", b"{}")
-        assert (seen, found.code, found.good) == (["h"], 307, False)
+        response = await client_of(answer).ask("POST", "http://h/jobs/", b"{}")
+        assert (seen, response.code, response.good) == (["h"], 307, False)
 
     run(test)
 
@@ -398,8 +398,8 @@ def test_idle_clients_do_not_keep_others_out(sent: bytes, monkeypatch: pytest.Mo
             # Those that waited for the longest time were closed.
             for oldest, _ in idle[:3]:
                 assert await _end(oldest) == b""
-            for _, one in (*idle, (reader, writer)):
-                one.close()
+            for _, connection in (*idle, (reader, writer)):
+                connection.close()
 
     run(test)
 
@@ -419,8 +419,8 @@ def test_small_answers_are_sent_at_once() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
             while not server._server.server_state.connections:
                 await asyncio.sleep(0)
-            (one,) = server._server.server_state.connections
-            accepted = one.transport.get_extra_info("socket")
+            (connection,) = server._server.server_state.connections
+            accepted = connection.transport.get_extra_info("socket")
             # Otherwise a client waits for 40 ms between the head of an answer and the body.
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             writer.close()

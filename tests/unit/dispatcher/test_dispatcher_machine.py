@@ -38,7 +38,7 @@ GIVEN = DispatchedJob(5, 1, WORKER, b"{}")
 
 
 def steps(actions: list[Any]) -> dict[type, Any]:
-    return {type(one.step): one.step for one in actions if isinstance(one, RunStep)}
+    return {type(action.step): action.step for action in actions if isinstance(action, RunStep)}
 
 
 def begun(settings: DispatcherSettings = SETTINGS) -> DispatcherMachine:
@@ -106,12 +106,12 @@ def test_no_job_is_sent_long_after_the_last_transaction() -> None:
 @pytest.mark.rule("DSP-3.7")
 def test_jobs_left_to_workers_of_wmp_are_taken_after_the_head_start() -> None:
     machine = DispatcherMachine(SETTINGS, lambda: {"a": [3]})
-    found = steps(machine.handle(TimePassed(), 0.0))[Place]
-    assert found.wants == {"a": [3]}
-    machine.handle(StepEnded(found, Placed((), left=1)), 0.0)
+    step = steps(machine.handle(TimePassed(), 0.0))[Place]
+    assert step.wants == {"a": [3]}
+    machine.handle(StepEnded(step, Placed((), left=1)), 0.0)
     assert machine.deadline() == 0.05
-    found = steps(machine.handle(TimePassed(), 0.05))[Place]
-    assert found.wants == {}
+    step = steps(machine.handle(TimePassed(), 0.05))[Place]
+    assert step.wants == {}
 
 
 @pytest.mark.rule("DSP-4.1")

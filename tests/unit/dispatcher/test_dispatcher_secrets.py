@@ -13,7 +13,7 @@ from wmp.cli.dispatcher import read_token
 from wmp.dispatcher import serving
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.errors import ConfigError
-from wmp.store.opening import make_store, printable_place
+from wmp.store.opening import make_store, printable_address
 from wmp.store.sqlite.sqlite_store import SqliteStore
 
 
@@ -56,7 +56,7 @@ def test_a_token_of_a_secret_of_kubernetes_is_read_after_its_copy(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("place", "shown"),
+    ("address", "shown"),
     [
         ("jobs.db", "jobs.db"),
         ("/var/lib/a@b/jobs.db", "/var/lib/a@b/jobs.db"),
@@ -74,14 +74,14 @@ def test_a_token_of_a_secret_of_kubernetes_is_read_after_its_copy(tmp_path: Path
         ("postgresql://u:SEC#RET@host/db", "postgresql://host/db"),
     ],
 )
-def test_a_place_for_people_has_no_password(place: str, shown: str) -> None:
-    assert printable_place(place) == shown
+def test_a_place_for_people_has_no_password(address: str, shown: str) -> None:
+    assert printable_address(address) == shown
 
 
 def test_a_dispatcher_prints_its_store_without_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_open_store", lambda place: SqliteStore(tmp_path / "jobs.db"))
+    monkeypatch.setattr(serving, "_open_store", lambda address: SqliteStore(tmp_path / "jobs.db"))
     lines: list[str] = []
 
     async def test() -> None:

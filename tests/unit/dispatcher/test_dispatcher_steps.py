@@ -54,8 +54,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         return
     world = World(clock, lambda: sqlite_store(tmp_path / "jobs.db", clock))
     yield world
-    for one in world.opened:
-        one.close()
+    for opened in world.opened:
+        opened.close()
 
 
 @pytest.mark.rule("DSP-3.1", "DSP-3.2", "DSP-3.3", "DSP-2.1")
@@ -97,7 +97,7 @@ def test_the_transaction_chooses_the_worker_with_the_most_free_places(world: Wor
     other = party.register(3, 9, "other")
     for _ in range(6):
         party.create()
-    given = [one.worker.id for one in party.place().assignments]
+    given = [assignment.worker.id for assignment in party.place().assignments]
     assert given.count(large) == 3
     assert given.count(small) == 1
     assert given[:2] == [large, large]
@@ -214,9 +214,9 @@ def test_a_job_that_left_the_list_is_put_back_if_the_worker_confirms(world: Worl
     party.place()
 
     def forget(store: Any) -> None:
-        found = WorkerRecord.read(store, worker)
-        assert found is not None
-        attrs.evolve(found, jobs=()).write(store)
+        record = WorkerRecord.read(store, worker)
+        assert record is not None
+        attrs.evolve(record, jobs=()).write(store)
 
     party.store.transact(party.me, forget)
     world.clock.move(6)
@@ -224,7 +224,7 @@ def test_a_job_that_left_the_list_is_put_back_if_the_worker_confirms(world: Worl
     began = round(world.clock.wall * 1000)
     party.pinged(worker, began, (jobs[0], 1))
     party.check()
-    assert [party.status(one) for one in jobs] == ["r", "q"]
+    assert [party.status(job) for job in jobs] == ["r", "q"]
     assert party.worker(worker).jobs == (jobs[0],)  # type: ignore[union-attr]
 
 
@@ -264,15 +264,17 @@ def test_stale_entries_are_removed_and_stale_jobs_cancelled(world: World) -> Non
     party.place()
 
     def add_entry(store: Any) -> None:
-        found = WorkerRecord.read(store, worker)
-        assert found is not None
-        attrs.evolve(found, jobs=(*found.jobs, 77)).write(store)
+        record = WorkerRecord.read(store, worker)
+        assert record is not None
+        attrs.evolve(record, jobs=(*record.jobs, 77)).write(store)
 
     party.store.transact(party.me, add_entry)
     party.check()
     assert party.worker(worker).jobs == (job,)  # type: ignore[union-attr]
     noted = party.pinged(worker, 0, (job, 1), (99, 4))
-    assert [(one.id, one.attempt) for one in noted.cancellations] == [(99, 4)]
+    assert [(cancellation.id, cancellation.attempt) for cancellation in noted.cancellations] == [
+        (99, 4)
+    ]
 
 
 @pytest.mark.rule("DSP-4.5")
@@ -293,44 +295,44 @@ def test_a_job_beyond_its_expiry_fails_and_is_cancelled(world: World) -> None:
 def test_a_type_that_no_worker_knows_is_found_with_the_cause(world: World) -> None:
     party = world.party()
 
-    def found(*offers: str) -> dict[str, tuple[int, str]]:
+    def unserved(*offers: str) -> dict[str, tuple[int, str]]:
         rows = party.run(LookForUnserved(offers))
         return {row.role: (row.count, row.unserved) for row in rows}
 
     def waits(job: int, *offers: str) -> str | None:
         def read(store: Any) -> str | None:
-            found = read_job(store, job)
-            assert found is not None
-            return why_queued(store, found, offers)
+            document = read_job(store, job)
+            assert document is not None
+            return why_queued(store, document, offers)
 
         return party.store.transact(party.me, read)
 
     jobs = [party.create("render") for _ in range(2)]
     nobody = "no worker is registered or connected"
-    assert found() == {"render": (2, nobody)}
+    assert unserved() == {"render": (2, nobody)}
     assert waits(jobs[0]) == nobody
-    assert found("render") == {}
+    assert unserved("render") == {}
     assert waits(jobs[0], "render") is None
     unlike = "no worker knows the type 'render'; the workers know"
-    assert found("resize") == {"render": (2, f"{unlike} 'resize'")}
+    assert unserved("resize") == {"render": (2, f"{unlike} 'resize'")}
 
     worker = party.register(8082, 1, "rendr")
     assert waits(jobs[0]) == f"{unlike} 'rendr'; did you mean 'rendr'?"
     party.register(8082, 1, "render")
-    assert found() == {}
+    assert unserved() == {}
     assert waits(jobs[0]) is None
     party.place()
-    assert found() == {}
+    assert unserved() == {}
     taken = "no worker that knows the type 'render' has a free place; they have 1 place together"
     assert [waits(job) for job in jobs] == [None, taken]
 
     for _ in range(3):
         party.pinged(worker, 0, error="refused")
     # A job of the type runs, as far as known: perhaps at a WMP worker of another dispatcher.
-    assert found() == {}
+    assert unserved() == {}
     party.check()
     dead = "the workers that know the type 'render' are dead or have resigned"
-    assert found() == {"render": (2, dead)}
+    assert unserved() == {"render": (2, dead)}
 
 
 @pytest.mark.rule("DSP-3.12", "DSP-6.9")
@@ -340,9 +342,9 @@ def test_a_delayed_job_of_an_unknown_type_waits_for_its_time(world: World) -> No
     job = party.create("render", due=due)
 
     def read(store: Any) -> str | None:
-        found = read_job(store, job)
-        assert found is not None
-        return why_queued(store, found, ())
+        document = read_job(store, job)
+        assert document is not None
+        return why_queued(store, document, ())
 
     assert party.store.transact(party.me, read) == f"the job is due at {date_text(due)}"
     assert party.run(LookForUnserved()) == []
@@ -400,10 +402,10 @@ def test_a_worker_that_registers_again_replaces_its_entry(world: World) -> None:
     for _ in range(3):
         first.pinged(worker, 0, error="refused")
     assert second.register(places=4) == worker == worker_number("127.0.0.1", 8082)
-    found = first.worker(worker)
-    assert found is not None
-    assert (found.max_jobs, found.dead, found.failed_pings) == (4, False, 0)
-    assert found.jobs == (job,)
+    record = first.worker(worker)
+    assert record is not None
+    assert (record.max_jobs, record.dead, record.failed_pings) == (4, False, 0)
+    assert record.jobs == (job,)
     for _ in range(3):
         first.pinged(worker, 0, error="refused")
     first.pinged(worker, 0)
@@ -414,7 +416,7 @@ def test_a_worker_that_registers_again_replaces_its_entry(world: World) -> None:
 def test_dispatchers_share_the_health_checks(world: World) -> None:
     first, second = world.party(), world.party()
     worker = first.register()
-    assert [one for one, _ in first.pings()] == [worker]
+    assert [number for number, _ in first.pings()] == [worker]
     assert second.pings() == []
     world.clock.move(10)
     first.check()
@@ -423,7 +425,7 @@ def test_dispatchers_share_the_health_checks(world: World) -> None:
     first.check()
     second.check()
     world.clock.move(10)
-    assert [one for one, _ in second.pings()] == [worker]
+    assert [number for number, _ in second.pings()] == [worker]
 
 
 @pytest.mark.rule("DSP-5.4")
@@ -432,9 +434,9 @@ def test_a_dead_worker_is_checked_more_slowly_and_then_removed(world: World) -> 
     worker = party.register()
     for _ in range(4):
         party.pinged(worker, 0, error="refused")
-    found = party.worker(worker)
-    assert found is not None
-    assert found.next_ping == round(world.clock.wall * 1000) + 60_000
+    record = party.worker(worker)
+    assert record is not None
+    assert record.next_ping == round(world.clock.wall * 1000) + 60_000
     party.pinged(worker, 0, error="refused")
     assert party.worker(worker) is None
 
@@ -475,12 +477,12 @@ def test_the_end_of_a_job_leads_to_one_callback(world: World) -> None:
     second.finish(job, 1)
     for party in (first, second):
         party.run(Sweep())
-    (one,) = second.run(TakeCallbacks())
+    (due,) = second.run(TakeCallbacks())
     assert first.run(TakeCallbacks()) == []
-    assert second.run(TakeCallbacks(frozenset([one.id]))) == []
-    assert second.run(TakeCallbacks()) == [one]  # after a step of unknown outcome
-    assert one.document["status"] == "s"
-    second.run(EndCallback(SETTINGS, one.id, one.attempt, "refused"))
+    assert second.run(TakeCallbacks(frozenset([due.id]))) == []
+    assert second.run(TakeCallbacks()) == [due]  # after a step of unknown outcome
+    assert due.document["status"] == "s"
+    second.run(EndCallback(SETTINGS, due.id, due.attempt, "refused"))
     assert first.run(TakeCallbacks()) == []
     world.clock.move(1.1)
     (again,) = first.run(TakeCallbacks())
@@ -497,8 +499,8 @@ def test_a_callback_is_given_up_after_its_retries(world: World) -> None:
     party.place()
     party.finish(job, 1)
     for _ in range(2):
-        (one,) = party.run(TakeCallbacks())
-        party.run(EndCallback(party.settings, one.id, one.attempt, "500"))
+        (due,) = party.run(TakeCallbacks())
+        party.run(EndCallback(party.settings, due.id, due.attempt, "500"))
         world.clock.move(3)
     assert party.run(TakeCallbacks()) == []
     assert party.document(job)["callback"]["didCallbackSuccessfully"] is False

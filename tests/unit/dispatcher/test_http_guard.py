@@ -313,8 +313,8 @@ def test_a_page_creates_and_ends_no_job(tmp_path: Path) -> None:
                 assert answer.status_code == 415
                 answer = await server.post(path, content=body, headers=[("Host", "evil.example")])
                 assert answer.status_code == 403
-            found = (await client.get("/dispatcher/jobs/")).json()["jobs"]
-            assert [(one["_id"], one["result"]) for one in found] == [(id, None)]
+            jobs = (await client.get("/dispatcher/jobs/")).json()["jobs"]
+            assert [(document["_id"], document["result"]) for document in jobs] == [(id, None)]
             assert (await worker.get("/health_check/")).json()["jobs"] == []
             net.apps[8083] = make_api(served, ["evil.example"])
             allowed = await client.get(

@@ -67,7 +67,7 @@ def test_jobs_pass_from_the_api_to_a_handler_and_back(tmp_path: Path) -> None:
                 job = {"type": "echo", "payload": payload, "workflow": "w", "run": 3}
                 jobs.append((await client.post("/dispatcher/jobs/", json=job)).json()["_id"])
             documents: list[Any] = []
-            while not all(one["status"] in "sf" for one in documents) or not documents:
+            while not all(answer["status"] in "sf" for answer in documents) or not documents:
                 documents = [(await client.get(f"/dispatcher/jobs/{id}")).json() for id in jobs]
             assert documents[0]["result"] == ["w", 3, 1]
             assert documents[1]["result"] == {"error": "ValueError", "message": "no"}
@@ -179,7 +179,7 @@ def test_a_worker_that_starts_before_its_dispatcher_waits_and_logs_why(
     monkeypatch.setattr("wmp.dispatcher.http_worker._SLOWEST", 0.003)
 
     def waits() -> list[str]:
-        return [one for one in caplog.messages if "registered this worker yet" in one]
+        return [message for message in caplog.messages if "registered this worker yet" in message]
 
     async def test() -> None:
         net = Net()
@@ -224,10 +224,10 @@ def test_a_worker_without_the_token_logs_the_answer_of_the_dispatcher(
 def test_a_contact_without_an_answer_ends(hanging: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wmp.dispatcher.http_worker._MIN", 0.01)
     monkeypatch.setattr("wmp.dispatcher.http_worker._TIMEOUT", 1e6)
-    asked = set()
+    paths = set()
 
     async def hang(scope: Any, receive: Any, send: Any) -> None:
-        asked.add(scope["server"][1])
+        paths.add(scope["server"][1])
         await asyncio.Event().wait()
 
     class Registering(FakeDispatcher):
@@ -235,18 +235,18 @@ def test_a_contact_without_an_answer_ends(hanging: int, monkeypatch: pytest.Monk
             body = b'{"_id": "w", "pingInterval": 1, "maxRetries": 3}'
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": body})
-            for place in range(hanging):
-                net.apps[8081 + place] = hang
+            for index in range(hanging):
+                net.apps[8081 + index] = hang
 
     net = Net()
     net.apps[8081] = Registering()
-    urls = [f"http://127.0.0.1:{8081 + place}" for place in range(hanging)]
+    urls = [f"http://127.0.0.1:{8081 + index}" for index in range(hanging)]
 
     async def test() -> None:
         async with worker_on(net, 8090, {"echo": str}, 1, *urls) as worker:
             await worker.alone.wait()
         # Each dispatcher has a part of the time.
-        assert len(asked) == hanging
+        assert len(paths) == hanging
 
     run(test)
 

@@ -31,8 +31,8 @@ def test_text_and_attributes_of_a_drawing_are_no_markup() -> None:
 
     assert Tags(drawing(HOSTILE)).structure == Tags(drawing(HARMLESS)).structure
     assert drawn.get("aria-label") == SHOWN
-    assert [one.get("class") for one in drawn] == [SHOWN] * 5
-    assert [one.findtext("title") for one in drawn] == [SHOWN] * 4 + [None]
+    assert [element.get("class") for element in drawn] == [SHOWN] * 5
+    assert [element.findtext("title") for element in drawn] == [SHOWN] * 4 + [None]
     assert drawn[0][0].tail == SHOWN
 
 

@@ -24,10 +24,10 @@ def commands(document: Path) -> Iterator[list[str]]:
     lines = [line for block in _FENCED.findall(text) for line in joined(block)]
     for line in [*lines, *_INLINE.findall(text)]:
         for part in re.split(r"\|\s*|&&\s*|;\s*", line):
-            found = re.match(r"(?:\$ |\S*/)?(wmp [a-z].*)", part.strip())
-            if found is not None:
+            match = re.match(r"(?:\$ |\S*/)?(wmp [a-z].*)", part.strip())
+            if match is not None:
                 try:
-                    yield shlex.split(_END.split(found[1])[0])
+                    yield shlex.split(_END.split(match[1])[0])
                 except ValueError:  # a quoted text that goes on behind the part
                     continue
 
@@ -43,7 +43,9 @@ def unknown(words: list[str]) -> list[str]:
 
     known = {"--help"}
     node = command
-    known |= {option for one in node.params for option in one.opts + one.secondary_opts}
+    known |= {
+        option for parameter in node.params for option in parameter.opts + parameter.secondary_opts
+    }
     rest = words[1:]
     while rest and isinstance(node, click.Group):
         child = node.get_command(click.Context(node), rest[0])
@@ -51,7 +53,11 @@ def unknown(words: list[str]) -> list[str]:
             break
         node = child
         rest.pop(0)
-        known |= {option for one in node.params for option in one.opts + one.secondary_opts}
+        known |= {
+            option
+            for parameter in node.params
+            for option in parameter.opts + parameter.secondary_opts
+        }
     if "--" in rest:
         rest = rest[: rest.index("--")]
     return [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]

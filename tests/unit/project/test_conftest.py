@@ -65,9 +65,9 @@ def test_tests_that_wait_are_spread_among_tests_that_compute():
 
     conftest.pytest_collection_modifyitems(SimpleNamespace(workerinput={}), items)
 
-    assert sorted(one.nodeid for one in items) == sorted(one.nodeid for one in before)
+    assert sorted(entry.nodeid for entry in items) == sorted(entry.nodeid for entry in before)
     assert items[:5] == before[70:75], "a group is first and stays together"
-    waits = ["unit" not in one.nodeid for one in items[5:]]
+    waits = ["unit" not in entry.nodeid for entry in items[5:]]
     assert all(8 <= sum(waits[at : at + 50]) <= 20 for at in range(0, 250, 50))
     assert not any(waits[-25:])
 

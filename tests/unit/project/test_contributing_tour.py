@@ -23,9 +23,9 @@ def commands(program: str) -> list[list[str]]:
     """Return the arguments of each call of a program in a block for the shell."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", TOUR, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
-    found = [shlex.split(line) for line in lines if line.startswith(f"{program} ")]
+    commands = [shlex.split(line) for line in lines if line.startswith(f"{program} ")]
     words = len(program.split())
-    return [line[words : line.index(">") if ">" in line else None] for line in found]
+    return [line[words : line.index(">") if ">" in line else None] for line in commands]
 
 
 @pytest.fixture
@@ -79,10 +79,10 @@ def test_the_explorer_finds_the_fault_and_plays_it_again(broken, capsys):
     search, replay = commands("python -m wmp.testing.search.explore")
 
     assert explore.main(search) == 1
-    found = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert explore.main(replay) == 1
     assert BROKEN in capsys.readouterr().out
-    assert found.splitlines()[-1].endswith(shlex.join(replay)), "quote the output in the tour anew"
+    assert output.splitlines()[-1].endswith(shlex.join(replay)), "quote the output in the tour anew"
 
 
 def test_other_flags_of_the_tour_exist():

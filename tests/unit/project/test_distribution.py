@@ -57,17 +57,17 @@ def installed(tmp_path: Path) -> Path:
 def test_the_name_of_the_distribution_is_written_alike_everywhere():
     name = setup()["metadata"]["name"]
     hints = {
-        (path.relative_to(ROOT).as_posix(), found)
+        (path.relative_to(ROOT).as_posix(), hint)
         for folder in (ROOT / "wmp", ROOT / "tests")
         for path in folder.rglob("*.py")
-        for found in re.findall(r"pip install '([\w-]+)\\?\[", path.read_text(encoding="utf-8"))
-        if found not in ("celery", "pyspark")
+        for hint in re.findall(r"pip install '([\w-]+)\\?\[", path.read_text(encoding="utf-8"))
+        if hint not in ("celery", "pyspark")
     }
 
     assert name == wmp._DISTRIBUTION
     assert f'"{name}"' == wmp_programs._MARK
     assert len(hints) > 3
-    assert {found for _, found in hints} == {name}, hints
+    assert {hint for _, hint in hints} == {name}, hints
     assert f'version("{name}")' in (ROOT / "wmp/runtime/common/journal.py").read_text(
         encoding="utf-8"
     )
@@ -120,39 +120,39 @@ def test_the_import_reads_no_metadata(installed):
 def test_a_program_names_the_package_that_replaced_ours(installed):
     (installed / "wmp/__init__.py").write_text("")
     for program in ("wmp", "device", "conformance"):
-        found = python(f"import wmp_programs; wmp_programs.{program}()", installed)
+        process = python(f"import wmp_programs; wmp_programs.{program}()", installed)
 
-        assert (found.returncode, found.stdout) == (2, ""), program
-        assert "belongs to another package called wmp" in found.stderr
-        assert REMEDY in found.stderr
-        assert len(found.stderr.splitlines()) == 1
+        assert (process.returncode, process.stdout) == (2, ""), program
+        assert "belongs to another package called wmp" in process.stderr
+        assert REMEDY in process.stderr
+        assert len(process.stderr.splitlines()) == 1
 
 
 def test_a_program_names_the_package_that_hides_ours(installed, tmp_path):
     (tmp_path / "other/wmp").mkdir(parents=True)
     (tmp_path / "other/wmp/__init__.py").write_text("")
-    found = python("import wmp_programs; wmp_programs.wmp()", tmp_path / "other", installed)
+    process = python("import wmp_programs; wmp_programs.wmp()", tmp_path / "other", installed)
 
-    assert found.returncode == 2
-    assert str(tmp_path / "other") in found.stderr
-    assert REMEDY in found.stderr
+    assert process.returncode == 2
+    assert str(tmp_path / "other") in process.stderr
+    assert REMEDY in process.stderr
 
 
 def test_a_program_reports_that_the_package_was_removed_with_the_other(installed):
     (installed / "wmp/__init__.py").unlink()
     # -S: this project may be installed in the environment of the tests.
-    found = python("import wmp_programs; wmp_programs.wmp()", installed, flags="-S")
+    process = python("import wmp_programs; wmp_programs.wmp()", installed, flags="-S")
 
-    assert found.returncode == 2
-    assert "wmp/__init__.py is missing" in found.stderr
+    assert process.returncode == 2
+    assert "wmp/__init__.py is missing" in process.stderr
 
 
 def test_an_import_names_the_package_that_replaced_ours(installed):
     (installed / "wmp/__init__.py").write_text("")
     for module in ("aio", "blocking", "errors", "codec", "core.device", "balance"):
-        found = python(f"import wmp.{module}", installed)
+        process = python(f"import wmp.{module}", installed)
 
-        last = found.stderr.splitlines()[-1]
+        last = process.stderr.splitlines()[-1]
         assert last.startswith("ImportError: "), module
         assert f"{installed / 'wmp' / '__init__.py'} belongs to another package" in last
         assert REMEDY in last
@@ -160,7 +160,7 @@ def test_an_import_names_the_package_that_replaced_ours(installed):
 
 def test_a_package_that_is_ours_starts(installed):
     code = "import sys, wmp_programs; sys.argv = ['wmp', '--version']; wmp_programs.wmp()"
-    found = python(code, installed)
+    process = python(code, installed)
 
-    assert (found.returncode, found.stderr) == (0, "")
-    assert re.fullmatch(r"wmp \d\S+\n", found.stdout)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert re.fullmatch(r"wmp \d\S+\n", process.stdout)

@@ -61,12 +61,12 @@ def tree_of(path: Path) -> ast.Module:
 @cache
 def classes() -> dict[str, list[Path]]:
     """Return every class of the library by name."""
-    found: dict[str, list[Path]] = defaultdict(list)
+    uses: dict[str, list[Path]] = defaultdict(list)
     for path in FILES:
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
-                found[node.name].append(path.relative_to(ROOT))
-    return found
+                uses[node.name].append(path.relative_to(ROOT))
+    return uses
 
 
 def names_in_code(row: list[str]) -> list[str]:
@@ -109,13 +109,13 @@ def replaced() -> dict[str, str]:
 def test_a_replaced_word_names_no_class_and_no_module():
     kept = {word.lower() for word in (row[0] for row in ROWS)}
     names = {name.lower().strip("_") for name in classes()} | {path.stem for path in FILES}
-    found = [
+    uses = [
         f"{word} is called {row[0]}"
         for row in ROWS
         for word in row[3].replace("`", "").split(", ")
         if word and word in names and word not in kept
     ]
-    assert found == []
+    assert uses == []
 
 
 def prose(text: str) -> str:
@@ -125,13 +125,13 @@ def prose(text: str) -> str:
 
 def test_no_page_contains_a_replaced_word():
     pattern = re.compile(rf"\b({'|'.join(replaced())})\b", re.IGNORECASE)
-    found = [
+    uses = [
         f"{page.relative_to(ROOT)}:{number}: {match[0]} is called {replaced()[match[0].lower()]}"
         for page in PAGES
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
         for match in pattern.finditer(prose(line))
     ]
-    assert found == []
+    assert uses == []
 
 
 @cache
@@ -163,7 +163,7 @@ TEXT = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", t
 
 def test_no_sentence_in_the_code_contains_a_replaced_word():
     pattern = re.compile(rf"\b({'|'.join(replaced())})\b", re.IGNORECASE)
-    found = []
+    uses = []
     for path in FILES:
         if not pattern.search(path.read_text(encoding="utf-8")):
             continue
@@ -172,20 +172,20 @@ def test_no_sentence_in_the_code_contains_a_replaced_word():
                 if token.type in TEXT:
                     for match in pattern.finditer(prose(token.string)):
                         word = match[0].lower()
-                        place = f"{path.relative_to(ROOT)}:{token.start[0]}"
-                        found.append(f"{place}: {word} is called {replaced()[word]}")
-    assert found == []
+                        position = f"{path.relative_to(ROOT)}:{token.start[0]}"
+                        uses.append(f"{position}: {word} is called {replaced()[word]}")
+    assert uses == []
 
 
 def test_no_name_in_the_code_contains_a_replaced_word():
-    found = [
+    uses = [
         f"{path.relative_to(ROOT)}:{line}: {name}: {word} is called {replaced()[word]}"
         for path in FILES
         for name, line in defined(tree_of(path))
         for word in parts(name)
         if word in replaced()
     ]
-    assert found == []
+    assert uses == []
 
 
 RENAMED_ARGUMENTS = {"expire", "max_retries", "dead_worker_max_retries"}
@@ -193,7 +193,7 @@ RENAMED_ARGUMENTS = {"expire", "max_retries", "dead_worker_max_retries"}
 
 
 def test_no_argument_and_no_setting_has_a_renamed_name():
-    found = [
+    uses = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in FILES
         for node in ast.walk(tree_of(path))
@@ -204,4 +204,4 @@ def test_no_argument_and_no_setting_has_a_renamed_name():
             and node.target.id in RENAMED_ARGUMENTS
         )
     ]
-    assert found == []
+    assert uses == []

@@ -41,7 +41,7 @@ def test_every_promise_has_a_test():
     assert len(promises) > 20
     test = re.compile(r"`tests/[\w/.]+::\w+`|the same")
     held = {row: test.search(row.rsplit("|", 2)[1]) for row in promises}
-    assert all(held.values()), [row for row, found in held.items() if not found]
+    assert all(held.values()), [row for row, passes in held.items() if not passes]
 
 
 def test_it_names_every_invariant_and_no_other():

@@ -36,14 +36,14 @@ PRIVATE: Final = private_names()
 
 def uses(source: str) -> list[str]:
     """Return the places in a module that reach into a manager for asyncio."""
-    found = []
+    privates = []
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Attribute(
                 value=ast.Name(id=receiver) | ast.Attribute(attr=receiver), attr=name
             ) if receiver in RECEIVERS and name in PRIVATE:
-                found.append(f"line {node.lineno}: {receiver}.{name}")
-    return found
+                privates.append(f"line {node.lineno}: {receiver}.{name}")
+    return privates
 
 
 def test_the_names_are_those_of_the_manager() -> None:
@@ -58,11 +58,11 @@ def test_the_scan_finds_a_use(source: str) -> None:
 
 
 def test_no_package_but_aio_uses_the_privates_of_a_manager() -> None:
-    found = [
-        f"{path.relative_to(PACKAGE)}, {place}"
+    privates = [
+        f"{path.relative_to(PACKAGE)}, {use}"
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.parent not in (PACKAGE / "aio", MACHINES)
-        for place in uses(path.read_text(encoding="utf-8"))
+        for use in uses(path.read_text(encoding="utf-8"))
     ]
 
-    assert not found, "\n".join(["these lines reach past Manager.intake:", *found])
+    assert not privates, "\n".join(["these lines reach past Manager.intake:", *privates])

@@ -94,12 +94,12 @@ def test_exports_are_sorted_and_complete(extra):
         module = importlib.import_module(name)
         listed = list(getattr(module, "__all__", ()))
         # The top level adds the errors, which are sorted in their own module.
-        own = [one for one in listed if name != "wmp" or one not in errors.__all__]
+        own = [export for export in listed if name != "wmp" or export not in errors.__all__]
         if own != sorted(set(own), key=sort_key):
             wrong.append(f"{name}: __all__ is not sorted")
         if unlisted := names_made(path) - set(listed):
             wrong.append(f"{name}: __all__ does not list the public names {sorted(unlisted)}")
-        if missing := [one for one in listed if not hasattr(module, one)]:
+        if missing := [export for export in listed if not hasattr(module, export)]:
             wrong.append(f"{name}: __all__ lists names that are not there: {missing}")
     assert not wrong, "\n".join(wrong)
 
@@ -117,14 +117,14 @@ def drawn_tree(text: str) -> Iterator[tuple[str, str | None, set[str]]]:
     """Yield (name, parent, names in brackets) for each line of a drawn tree."""
     stack: list[tuple[int, str]] = []
     for line in text.splitlines():
-        if not (found := re.match(r"[ │├└─]*(?=[A-Z])([A-Z]\w+)(?:  +(.*))?$", line)):
+        if not (match := re.match(r"[ │├└─]*(?=[A-Z])([A-Z]\w+)(?:  +(.*))?$", line)):
             continue
-        column = line.index(found[1])
+        column = line.index(match[1])
         while stack and stack[-1][0] >= column:
             stack.pop()
-        brackets = re.findall(r"\((\w+)\)", found[2] or "")
-        yield found[1], (stack[-1][1] if stack else None), set(brackets)
-        stack.append((column, found[1]))
+        brackets = re.findall(r"\((\w+)\)", match[2] or "")
+        yield match[1], (stack[-1][1] if stack else None), set(brackets)
+        stack.append((column, match[1]))
 
 
 def test_the_tree_of_errors_is_drawn_as_it_is():
@@ -146,7 +146,7 @@ def test_every_error_class_has_a_docstring():
 
 
 def test_every_arrow_runs_down():
-    found = subprocess.run(
+    process = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -159,7 +159,7 @@ def test_every_arrow_runs_down():
         timeout=RUN,
     )
 
-    assert found.returncode == 0, found.stdout + found.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 BARE = """
@@ -191,11 +191,11 @@ def test_the_core_imports_with_io_blocked():
     modules = [name for name in map(dotted, FILES) if name != "wmp" and is_sans_io(name)]
     script = BARE.format(package=str(PACKAGE), modules=modules)
 
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=RUN
     )
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr
     assert "wmp.core.protocol.settings" in modules
 
 
@@ -240,7 +240,7 @@ def test_the_gateway_knows_no_protocol():
     known = ("wmp.gateways.common.", "wmp.gateways.gateway")
 
     assert ("aio.py", "wmp.gateways.gateway.door") in imported
-    assert not [found for found in imported if not found[1].startswith(known)]
+    assert not [entry for entry in imported if not entry[1].startswith(known)]
 
 
 def test_no_file_outgrows_its_noun():
@@ -262,7 +262,7 @@ MACHINE_PATH = re.compile(
 
 
 def test_no_path_of_a_machine_is_written_down():
-    found = []
+    lines = []
     for path in house_files():
         try:
             text = path.read_text(encoding="utf-8")
@@ -270,9 +270,9 @@ def test_no_path_of_a_machine_is_written_down():
             continue
         for number, line in enumerate(text.splitlines(), 1):
             if MACHINE_PATH.search(line):
-                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+                lines.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 def test_a_path_of_a_machine_would_be_seen():

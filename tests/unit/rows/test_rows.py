@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow.compute")
 from wmp import rows  # noqa: E402 - needs pyarrow
 from wmp.errors import ConfigError, DecodeError, JobCancelled, Reject, RetryLater  # noqa: E402
 from wmp.rows.payloads import ResultRequest, read_request, with_request  # noqa: E402
-from wmp.rows.pieces import RowPlace, cut, key_of  # noqa: E402
+from wmp.rows.pieces import TablePartition, cut, key_of  # noqa: E402
 from wmp.rows.result_tables import failed_rows, fit  # noqa: E402
 from wmp.runtime.codecs.payload_codecs import payload_codec  # noqa: E402
 from wmp.runtime.executors.handlers import serve  # noqa: E402
@@ -115,7 +115,10 @@ def test_keys_repeat_for_the_same_rows_only():
     def key(first=0, role="r", batch=None, **fields):
         payload = rows.encode(table() if batch is None else batch)
         return key_of(
-            RowPlace(**{"query": "q", "batch": 1, "partition": 2} | fields), first, role, payload
+            TablePartition(**{"query": "q", "batch": 1, "partition": 2} | fields),
+            first,
+            role,
+            payload,
         )
 
     others = [

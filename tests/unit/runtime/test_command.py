@@ -64,8 +64,8 @@ def test_a_payload_that_is_no_bytes_is_text_or_json(
     host: Host, payload: Any, output: Any, result: Any
 ) -> None:
     handler = CommandHandler(["cat"], output)
-    found = pickle.loads(pickle.dumps(handler))(payload, make_job(host))
-    assert (type(found), found) == (type(result), result)
+    reply = pickle.loads(pickle.dumps(handler))(payload, make_job(host))
+    assert (type(reply), reply) == (type(result), result)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_the_deadline_kills_it(host: Host) -> None:
 def test_many_commands_run_at_once_and_a_failure_disturbs_no_other(host: Host) -> None:
     barrier = threading.Barrier(16)
 
-    def one(number: int) -> bytes:
+    def run(number: int) -> bytes:
         handler = CommandHandler(["sh", "-c", f"test {number} != 7 && cat"])
         barrier.wait(WAIT)
         return handler(b"%d" % number, make_job(host))
 
     with ThreadPoolExecutor(16) as threads:
-        results = [threads.submit(one, number) for number in range(16)]
+        results = [threads.submit(run, number) for number in range(16)]
         for number, result in enumerate(results):
             if number == 7:
                 assert isinstance(result.exception(30), CommandFailed)

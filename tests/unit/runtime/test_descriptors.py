@@ -97,20 +97,20 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     blocks = re.findall(r"^(\w+)-(\d+)\n(.*)\nended: (\d+)\n", done.stdout, re.MULTILINE)
     assert [(kind, int(free)) for kind, free, _, _ in blocks] == tried, done.stdout
-    for kind, free, said, status in blocks:
-        assert status == "0", (kind, free, said, done.stderr)
-        if said.startswith("refused"):
+    for kind, free, message, status in blocks:
+        assert status == "0", (kind, free, message, done.stderr)
+        if message.startswith("refused"):
             assert int(free) < 80
-            found = re.search(
+            match = re.search(
                 r"needs (\d+) file descriptors, but only (\d+) of the \d+ of this process are "
                 r"left; close files or other nodes, or raise the limit \(ulimit -n\)$",
-                said,
+                message,
             )
-            assert found is not None, said
-            assert int(found[2]) < int(found[1])
-            assert int(found[2]) <= int(free)
+            assert match is not None, message
+            assert int(match[2]) < int(match[1])
+            assert int(match[2]) <= int(free)
         else:
-            assert said == "started"
+            assert message == "started"
             assert int(free) > 8
 
 
@@ -242,7 +242,7 @@ def test_the_age_of_a_context_does_not_decide_how_a_node_is_collected(
         warnings.simplefilter("always")
         asyncio.run(main())
         gc.collect()
-    assert [str(one.message).split(" at ")[0] for one in seen] == ["unclosed manager"]
+    assert [str(warning.message).split(" at ")[0] for warning in seen] == ["unclosed manager"]
     wait_until(lambda: descriptors() <= before)
 
 

@@ -36,50 +36,50 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def make(limit: int = 2) -> Listeners:
-    made = Listeners(limit)
-    made.opened(3)
-    made.opened(4)
-    return made
+    open_listeners = Listeners(limit)
+    open_listeners.opened(3)
+    open_listeners.opened(4)
+    return open_listeners
 
 
 def test_a_pause_begins_when_the_budget_is_used_up(kernel: Kernel) -> None:
-    made = make()
-    assert [made.useless(0.0) for _ in range(12)] == [False] * 10 + [True, False]
-    assert made.paused
+    open_listeners = make()
+    assert [open_listeners.useless(0.0) for _ in range(12)] == [False] * 10 + [True, False]
+    assert open_listeners.paused
     assert kernel.filtered == {3, 4}
 
 
 def test_a_pause_ends_and_the_next_pause_begins_some_time_later(kernel: Kernel) -> None:
-    made = make()
-    while not made.useless(0.0):
+    open_listeners = make()
+    while not open_listeners.useless(0.0):
         pass
-    made.resume(PAUSE)
-    assert not made.paused
+    open_listeners.resume(PAUSE)
+    assert not open_listeners.paused
     assert kernel.filtered == set()
-    assert not any(made.useless(1.9 * PAUSE) for _ in range(100))
-    assert made.useless(2.1 * PAUSE)
+    assert not any(open_listeners.useless(1.9 * PAUSE) for _ in range(100))
+    assert open_listeners.useless(2.1 * PAUSE)
 
 
 def test_few_useless_connections_a_second_cause_no_pause(kernel: Kernel) -> None:
-    made = make()
-    assert not any(made.useless(second / 2) for second in range(100))
+    open_listeners = make()
+    assert not any(open_listeners.useless(second / 2) for second in range(100))
     assert kernel.filtered == set()
 
 
 def test_after_a_flood_the_budget_grows_again(kernel: Kernel) -> None:
-    made = make()
+    open_listeners = make()
     for _ in range(10_000):
-        made.useless(0.0)
-    made.resume(PAUSE)
-    assert [made.useless(100.0) for _ in range(11)] == [False] * 10 + [True]
+        open_listeners.useless(0.0)
+    open_listeners.resume(PAUSE)
+    assert [open_listeners.useless(100.0) for _ in range(11)] == [False] * 10 + [True]
 
 
 def test_descriptors_that_listen_no_more_get_no_filter(kernel: Kernel) -> None:
-    made = make()
-    made.closed(3)
-    while not made.useless(0.0):
+    open_listeners = make()
+    open_listeners.closed(3)
+    while not open_listeners.useless(0.0):
         pass
-    made.opened(5)  # opened during the pause
+    open_listeners.opened(5)  # opened during the pause
     assert kernel.filtered == {4, 5}
 
 
@@ -87,9 +87,9 @@ def test_there_is_no_pause_where_the_kernel_has_no_filters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listeners, "_filter", lambda descriptor, *, on: False)
-    made = make()
-    assert not any(made.useless(0.0) for _ in range(100))
-    assert not made.paused
+    open_listeners = make()
+    assert not any(open_listeners.useless(0.0) for _ in range(100))
+    assert not open_listeners.paused
 
 
 @pytest.fixture

@@ -323,10 +323,10 @@ finally:
 
 
 def test_a_worker_ends_with_the_thread_that_watches_for_managers(breaker: Breaker) -> None:
-    made = wmp.Worker("tcp://127.0.0.1:9", handlers=report)
+    worker = wmp.Worker("tcp://127.0.0.1:9", handlers=report)
     breaker.patch(wmp.Worker, "statistics")
     breaker.broken.set()
-    watch, drained = _ManagerWatch(made, 60.0), threading.Event()
+    watch, drained = _ManagerWatch(worker, 60.0), threading.Event()
 
     watch.start(drained.set)
 

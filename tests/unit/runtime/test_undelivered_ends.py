@@ -102,7 +102,7 @@ def test_an_owner_that_raises_keeps_no_other_job_from_its_end(
         submissions.add(keeper, [b"b"], TERMS)
         act(end)
         assert list(faulty.undelivered.values()) == [error]
-        assert [type(one) for one in keeper.ended.values()] == [kind]
+        assert [type(ended) for ended in keeper.ended.values()] == [kind]
     assert not len(submissions)
 
 
@@ -220,7 +220,7 @@ def test_a_map_goes_on_after_a_delivery_that_raised(
     if arrived:
         assert values == [b"r", b"r"]
     else:
-        assert [type(one) for one in values] == [JobFailed, JobFailed]
+        assert [type(value) for value in values] == [JobFailed, JobFailed]
     assert pipeline.finished
 
 

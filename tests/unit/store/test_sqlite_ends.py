@@ -22,20 +22,20 @@ NOW = int(START * 1000)
 
 @pytest.mark.rule("STORE-6.2", "STORE-6.3")
 def test_a_submitter_finds_ends_and_cancellations_by_others_until_its_receipt(store, other):
-    one, two = Client(store), Client(other)
-    mine, theirs, running = one.add(b"a", b"b", b"c")
+    first, two = Client(store), Client(other)
+    mine, theirs, running = first.add(b"a", b"b", b"c")
     two.reserve(2)
     two.change(Input.SUCCEED, [theirs], [1], payloads=[b"r"])
-    one.change(Input.CANCEL, [running])
-    one.change(Input.CANCEL, [mine])
+    first.change(Input.CANCEL, [running])
+    first.change(Input.CANCEL, [mine])
     assert two.store.news(two.me).cancelling == [mine]
-    news = store.news(one.me)
+    news = store.news(first.me)
     assert [(job.id, job.result) for job in news.ended] == [(theirs, b"r")]
-    assert store.news(one.me) == news
-    one.apply(receipts=[theirs, mine, 999])
-    assert store.news(one.me).ended == []
+    assert store.news(first.me) == news
+    first.apply(receipts=[theirs, mine, 999])
+    assert store.news(first.me).ended == []
     two.change(Input.RELEASE, [mine], [1])
-    assert [(job.id, job.state) for job in store.news(one.me).ended] == [(mine, State.CANCELLED)]
+    assert [(job.id, job.state) for job in store.news(first.me).ended] == [(mine, State.CANCELLED)]
 
 
 @pytest.mark.rule("STORE-6.4")
@@ -109,8 +109,8 @@ def test_an_ended_job_is_revived_whatever_its_end(store, clock, state):
 
 @pytest.mark.rule("STORE-7.1", "STORE-7.3")
 def test_an_add_with_the_key_of_an_open_job_joins_it(store, other):
-    one, two = Client(store), Client(other)
-    assert one.add(b"a", b"b", keys=["k", "k"]) == [1, 1]
+    first, two = Client(store), Client(other)
+    assert first.add(b"a", b"b", keys=["k", "k"]) == [1, 1]
     assert two.add(b"c", keys=["k"]) == [1]
     two.reserve()
     assert two.add(b"d", b"e", keys=["k", "m"]) == [1, two.me.block[2]]
@@ -167,13 +167,13 @@ def test_jobs_are_listed_by_every_filter_and_in_pages(store):
 
 
 def test_a_write_of_another_process_ends_a_wait(store, other):
-    one, two = Client(store), Client(other)
-    one.apply(sweep=1)
+    first, two = Client(store), Client(other)
+    first.apply(sweep=1)
     reader, writer = os.pipe()
     try:
         while store.wait(reader, 0.0):
             pass
-        one.add(b"mine")
+        first.add(b"mine")
         assert not store.wait(reader, 0.0)
         two.add(b"theirs")
         assert store.wait(reader, 5.0)

@@ -54,13 +54,13 @@ def test_an_instance_ends_when_it_has_not_written_for_its_validity(store, other,
 
 @pytest.mark.rule("STORE-1.3")
 def test_a_batch_of_an_ended_instance_changes_nothing(store, other):
-    one, two = Client(store), Client(other)
+    first, two = Client(store), Client(other)
     (id,) = two.add(b"x")
-    store.end(one.me)
-    store.end(one.me)
+    store.end(first.me)
+    store.end(first.me)
     with pytest.raises(InstanceEnded):
-        one.apply(
-            adds=[NewJobs(KIND, TERMS, [next(one.ids)], [b"y"])],
+        first.apply(
+            adds=[NewJobs(KIND, TERMS, [next(first.ids)], [b"y"])],
             changes=[JobChanges(Input.CANCEL, [id])],
         )
     assert [job.id for job in store.list()] == [id]
@@ -70,13 +70,13 @@ def test_a_batch_of_an_ended_instance_changes_nothing(store, other):
 @pytest.mark.rule("STORE-1.4", "STORE-1.5")
 @pytest.mark.parametrize("how", ["end", "killed", "silent"])
 def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, other, clock, how):
-    one, two = Client(store), Client(other)
+    first, two = Client(store), Client(other)
     ids = two.add(b"a", b"b")
-    assert one.reserve().ids == ids
+    assert first.reserve().ids == ids
     if how == "end":
-        store.end(one.me)
+        store.end(first.me)
     elif how == "killed":
-        store._locks[one.me.number].close()  # the system closes it with the process
+        store._locks[first.me.number].close()  # the system closes it with the process
         two.sweep()
     else:
         clock.move(15.1)
@@ -93,10 +93,10 @@ def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, other, clock
 
 @pytest.mark.rule("STORE-1.5")
 def test_no_job_lapses_before_workers_can_reach_an_instance_that_begins_late(store, other, clock):
-    one = Client(store)
-    ids = one.add(b"a")
-    assert one.reserve().ids == ids
-    store.end(one.me)
+    first = Client(store)
+    ids = first.add(b"a")
+    assert first.reserve().ids == ids
+    store.end(first.me)
     clock.move(3600.0)
     two = Client(other)
     clock.move(9.9)
@@ -107,13 +107,13 @@ def test_no_job_lapses_before_workers_can_reach_an_instance_that_begins_late(sto
 
 @pytest.mark.rule("STORE-9.4")
 def test_a_killed_process_is_noticed_at_once_and_a_living_one_is_left_alone(store, other, tmp_path):
-    one, two = Client(store), Client(other)
+    first, two = Client(store), Client(other)
     two.sweep()
-    one.apply()
-    store._locks[one.me.number].close()
+    first.apply()
+    store._locks[first.me.number].close()
     two.sweep()
     with pytest.raises(InstanceEnded):
-        one.apply()
+        first.apply()
     assert os.listdir(tmp_path / "jobs.db-instances") == [str(two.me.number)]
 
 
@@ -122,15 +122,15 @@ def test_a_killed_process_is_noticed_at_once_and_a_living_one_is_left_alone(stor
 
 @pytest.mark.rule("STORE-2.2", "STORE-2.3")
 def test_a_result_counts_in_the_current_attempt_whoever_reserved_the_job(store, other):
-    one, two = Client(store), Client(other)
-    (id,) = one.add(b"x")
-    assert one.reserve().attempts == [1]
+    first, two = Client(store), Client(other)
+    (id,) = first.add(b"x")
+    assert first.reserve().attempts == [1]
 
     assert two.change(Input.SUCCEED, [id], [2], payloads=[b"no"]) == [State.RESERVED]
     assert two.job(id).result is None
     assert two.change(Input.SUCCEED, [id], [1], payloads=[b"yes"]) == [State.OK]
-    assert one.change(Input.FAIL, [id], [1], payloads=[b"late"]) == [State.OK]
-    assert one.job(id).result == b"yes"
+    assert first.change(Input.FAIL, [id], [1], payloads=[b"late"]) == [State.OK]
+    assert first.job(id).result == b"yes"
 
 
 @pytest.mark.rule("STORE-2.2")
@@ -148,10 +148,10 @@ def test_the_answer_has_the_state_of_each_job_also_when_some_changed(store):
 
 @pytest.mark.rule("STORE-2.5")
 def test_one_failure_that_comes_twice_counts_once(store, other):
-    one, two = Client(store), Client(other)
-    (id,) = one.add(b"x")
-    one.reserve()
-    assert one.change(Input.AGAIN, [id], [1], waits_ms=[500]) == [State.QUEUED]
+    first, two = Client(store), Client(other)
+    (id,) = first.add(b"x")
+    first.reserve()
+    assert first.change(Input.AGAIN, [id], [1], waits_ms=[500]) == [State.QUEUED]
     assert two.change(Input.AGAIN, [id], [1], waits_ms=[500]) == [State.QUEUED]
     assert two.change(Input.FAIL, [id], [1], payloads=[b"e"]) == [State.QUEUED]
     job = two.job(id)
@@ -203,17 +203,17 @@ def test_a_spent_job_is_a_dead_letter_with_its_cause(store):
 
 @pytest.mark.rule("STORE-2.4")
 def test_an_attempt_is_adopted_only_when_its_instance_has_ended(store, other, clock):
-    one, two = Client(store), Client(other)
-    ids = one.add(b"x", b"y", b"z")
-    one.reserve(2)
+    first, two = Client(store), Client(other)
+    ids = first.add(b"x", b"y", b"z")
+    first.reserve(2)
     two.change(Input.CANCEL, ids[1:2])
     assert two.change(Input.ADOPT, ids, [1, 1, 1]) == [
         State.RESERVED,
         State.CANCELLING,
         State.QUEUED,
     ]
-    assert {two.job(id).instance for id in ids} == {one.me.number, None}
-    store.end(one.me)
+    assert {two.job(id).instance for id in ids} == {first.me.number, None}
+    store.end(first.me)
     two.change(Input.ADOPT, ids[:2], [1, 1])
     assert [two.job(id).instance for id in ids[:2]] == [two.me.number] * 2
     assert [two.job(id).attempt for id in ids[:2]] == [1, 1]
@@ -272,26 +272,26 @@ def test_the_parts_of_a_batch_take_effect_in_their_order(store):
 
 @pytest.mark.rule("STORE-3.3", "STORE-3.4")
 def test_a_batch_that_is_given_again_is_answered_and_not_applied(store, other):
-    one, two = Client(store), Client(other)
-    (running,) = one.add(b"r", keys=["k"])
-    one.reserve()
+    client, two = Client(store), Client(other)
+    (running,) = client.add(b"r", keys=["k"])
+    client.reserve()
     batch = WriteBatch(
         adds=[NewJobs(KIND, TERMS, [5, 6, 7], [b"a", b"b", b"c"], keys=[None, "k", "new"])],
         changes=[JobChanges(Input.AGAIN, [running], [1])],
         reservations=[Reservation(KIND, 9, 999)],
         block=True,
     )
-    first = store.apply(one.me, 3, batch)
+    first = store.apply(client.me, 3, batch)
     two.change(Input.CANCEL, [7])
-    again = store.apply(one.me, 3, batch)
+    again = store.apply(client.me, 3, batch)
 
     assert (first.repeated, again.repeated) == (False, True)
     assert (first.adds[0].ids, again.adds[0].ids) == ([5, running, 7], [5, running, 7])
     assert again.adds[0].states == [State.RESERVED, State.RESERVED, State.CANCELLING]
     assert again.changes[0].attempts == [2]
     assert (again.reserved, again.block) == ((), None)
-    assert one.job(running).failed == 1
-    held = store.list(JobFilter(instance=one.me.number))
+    assert client.job(running).failed == 1
+    held = store.list(JobFilter(instance=client.me.number))
     assert [job.id for job in held] == first.reserved[0].ids == [running, 5, 7]
 
 
@@ -376,13 +376,13 @@ def test_a_sweep_ends_jobs_whose_time_has_passed(store, clock):
 def test_the_deadline_of_a_reserved_job_belongs_to_its_instance_while_that_lives(
     store, other, clock
 ):
-    one, two = Client(store), Client(other)
+    first, two = Client(store), Client(other)
     ids = two.add(b"a", b"b", timeout_ms=1000)
-    one.reserve(1)
+    first.reserve(1)
     clock.move(2)
     assert [job.id for job in two.sweep()] == ids[1:]
     assert two.job(ids[0]).state is State.RESERVED
-    assert [job.id for job in one.sweep()] == ids[:1]
+    assert [job.id for job in first.sweep()] == ids[:1]
 
 
 @pytest.mark.rule("STORE-4.5")
@@ -397,21 +397,21 @@ def test_a_sweep_has_a_limit(store, clock):
 @pytest.mark.rule("STORE-4.2", "STORE-4.3")
 @pytest.mark.parametrize("jump", [3600, -3600])
 def test_a_jump_of_the_clock_ends_no_living_instance(store, other, clock, jump):
-    one, two = Client(store), Client(other)
-    ids = one.add(b"x", b"y")
-    one.reserve(1)
+    first, two = Client(store), Client(other)
+    ids = first.add(b"x", b"y")
+    first.reserve(1)
     clock.jump(jump)
     two.sweep()
     clock.move(14)
-    one.apply()
+    first.apply()
     two.sweep()
     assert two.reserve().ids == ids[1:]
-    assert one.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"]) == [State.OK]
+    assert first.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"]) == [State.OK]
     # After that time the validity counts again.
     clock.move(16)
     two.sweep()
     with pytest.raises(InstanceEnded):
-        one.apply()
+        first.apply()
 
 
 # -- numbers, kinds, terms -------------------------------------------------------------------
@@ -419,13 +419,13 @@ def test_a_jump_of_the_clock_ends_no_living_instance(store, other, clock, jump):
 
 @pytest.mark.rule("STORE-5.1")
 def test_blocks_of_numbers_do_not_overlap(store, other):
-    blocks = [Client(one).me.block for one in (store, other, store)]
+    blocks = [Client(part).me.block for part in (store, other, store)]
     client = Client(other)
     block = client.apply(block=True).block
     assert block is not None
-    found = [*blocks, client.me.block, block]
-    assert [len(one) for one in found] == [65_536] * 5
-    assert len({one.start for one in found}) == 5
+    blocks_seen = [*blocks, client.me.block, block]
+    assert [len(part) for part in blocks_seen] == [65_536] * 5
+    assert len({part.start for part in blocks_seen}) == 5
 
 
 @pytest.mark.rule("STORE-5.2")
@@ -452,11 +452,11 @@ def test_kinds_and_terms_are_given_back_equal(store, other):
     ]
     client = Client(store)
     for kind in kinds:
-        for one in terms:
-            client.add(b"x", kind=kind, terms=one)
-    found = other.list()
-    assert [job.kind for job in found] == [kind for kind in kinds for _ in terms]
-    plain, special = found[0].terms, found[1].terms
+        for term in terms:
+            client.add(b"x", kind=kind, terms=term)
+    jobs = other.list()
+    assert [job.kind for job in jobs] == [kind for kind in kinds for _ in terms]
+    plain, special = jobs[0].terms, jobs[1].terms
     assert plain == StoredTerms()
     assert (
         special.max_worker_losses,
@@ -484,7 +484,9 @@ def test_payloads_results_and_keys_are_given_back_byte_for_byte(store, other):
     ids = client.add(*payloads, keys=["", "\u00e4 \x01", "k" * 300, None, "K"])
     reserved = client.reserve()
     assert reserved.payloads == payloads
-    client.change(Input.SUCCEED, ids, [1] * 5, payloads=[memoryview(one) for one in payloads])
+    client.change(
+        Input.SUCCEED, ids, [1] * 5, payloads=[memoryview(payload) for payload in payloads]
+    )
     jobs = other.list(payloads=True)
     assert [job.payload for job in jobs] == [job.result for job in jobs] == payloads
     assert [job.key for job in jobs] == ["", "\u00e4 \x01", "k" * 300, None, "K"]

@@ -99,7 +99,7 @@ def test_a_store_of_its_largest_size_takes_ends_and_no_new_jobs(path, clock):
         ],
         changes=[JobChanges(Input.SUCCEED, [1], [1], [b"r"])],
     )
-    assert [list(one.ids) for one in answer.adds] == [[0] * 300, [0]]
+    assert [list(added.ids) for added in answer.adds] == [[0] * 300, [0]]
     assert answer.changes[0].states == [State.OK]
     assert len(store.list()) == 100
     store.close()
@@ -135,9 +135,9 @@ def test_an_error_of_the_disk_names_what_to_check():
     """A limit of file sizes and a quota are such errors, and not a full disk."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = 778  # SQLITE_IOERR_WRITE
-    found = connections.in_words(error, "jobs.db")
-    assert isinstance(found, StoreUnavailable)
-    assert "check the disk, its quotas and limits of file sizes" in str(found)
+    words = connections.in_words(error, "jobs.db")
+    assert isinstance(words, StoreUnavailable)
+    assert "check the disk, its quotas and limits of file sizes" in str(words)
 
 
 # -- locks -----------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock)
     failures = [StoredFailure(1, "w", "ValueError: no")]
     client.change(StoredJobInput.AGAIN, ids, [1], failures=failures)
     assert client.reserve().attempts == [2]
-    assert [one.error for one in client.job(ids[0]).history] == ["ValueError: no"]
+    assert [failure.error for failure in client.job(ids[0]).history] == ["ValueError: no"]
     store.close()
 
 
@@ -530,9 +530,9 @@ def test_a_copy_by_other_means_is_noticed_by_its_inode(path, clock, tmp_path):
     shutil.copy(path, tmp_path / "copy.db")
     path.rename(tmp_path / "moved.db")
     for name, expected in (("copy.db", True), ("moved.db", False)):
-        found = sqlite_store(tmp_path / name, clock)
-        assert (found.generation > generation) is expected
-        found.close()
+        opened = sqlite_store(tmp_path / name, clock)
+        assert (opened.generation > generation) is expected
+        opened.close()
 
 
 @pytest.mark.rule("STORE-10.3", "STORE-10.5")

@@ -248,9 +248,9 @@ def test_a_group_may_share_a_new_store(path, clock):
         store.close()
     finally:
         os.umask(mask)
-    assert {found.st_gid for found in files.values()} == {group}
+    assert {status.st_gid for status in files.values()} == {group}
     assert files.pop("jobs.db-instances").st_mode & 0o777 == 0o770
-    assert {found.st_mode & 0o777 for found in files.values()} == {0o660}
+    assert {status.st_mode & 0o777 for status in files.values()} == {0o660}
     with pytest.raises(ConfigError, match="there is no group 'none-of-this-host'"):
         sqlite_store(path, clock, group="none-of-this-host")
 

@@ -45,15 +45,15 @@ def manager() -> StoredManager:
 def test_attempts_count_leases_without_a_gap(store):
     client = Client(store)
     (id,) = client.add(b"x")
-    found = []
+    histories = []
     for what in (Input.AGAIN, Input.RELEASE, Input.REPEAT, Input.AGAIN):
         (attempt,) = client.reserve().attempts
-        found.append(attempt)
+        histories.append(attempt)
         client.change(what, [id], [attempt])
         if what is Input.REPEAT:
-            found.append(client.job(id).attempt)
+            histories.append(client.job(id).attempt)
             client.change(Input.AGAIN, [id], [attempt + 1])
-    assert found == [1, 2, 2, 3, 4]
+    assert histories == [1, 2, 2, 3, 4]
     # An attempt that was given back is over: no result of an earlier one counts.
     (attempt,) = client.reserve().attempts
     client.change(Input.RELEASE, [id], [attempt])
@@ -76,7 +76,7 @@ def test_failures_are_stored_with_the_change_of_their_attempt_and_only_then(stor
     assert [len(client.job(id).history) for id in ids] == [2, 2, 0]
     assert client.job(ids[1]).history[1] == StoredFailure(2, f"w{ids[1]}", "no", NOW + 1000)
     again = client.reserve()
-    assert {id: [one.attempt for one in rows] for id, rows in again.histories.items()} == {
+    assert {id: [failure.attempt for failure in rows] for id, rows in again.histories.items()} == {
         ids[0]: [1, 2]
     }
     client.change(Input.REVIVE, ids[1:2])
@@ -90,7 +90,7 @@ def test_the_first_and_the_last_failures_of_a_job_are_kept(store):
     for attempt in range(1, 61):
         client.reserve()
         client.change(Input.AGAIN, [id], [attempt], failures=[StoredFailure(attempt, "w", "no")])
-    kept = [one.attempt for one in client.job(id).history]
+    kept = [failure.attempt for failure in client.job(id).history]
     assert kept == [*range(1, 17), *range(45, 61)]
 
 
@@ -133,13 +133,13 @@ def test_an_error_has_the_history_of_all_attempts(manager, other):
     worker.done([id], [b"last"], outcome=Outcome.ERROR, texts=["second"], attempt=attempt)
 
     history = manager.row(id).history
-    assert [one.attempt for one in history] == [1, 2, 3]
-    assert [one.error for one in history][::2] == ["first", "second"]
-    (resolve,) = [one for one in manager.actions if isinstance(one, Resolve)]
+    assert [failure.attempt for failure in history] == [1, 2, 3]
+    assert [failure.error for failure in history][::2] == ["first", "second"]
+    (resolve,) = [failure for failure in manager.actions if isinstance(failure, Resolve)]
     assert resolve.histories is not None
     reported = resolve.histories[id]
-    assert [(one.attempt, one.error) for one in reported] == [
-        (one.attempt, one.error) for one in history
+    assert [(failure.attempt, failure.error) for failure in reported] == [
+        (failure.attempt, failure.error) for failure in history
     ]
     assert reported[0].at == pytest.approx(began)
 
@@ -167,8 +167,8 @@ def test_the_jobs_in_the_store_are_counted(manager):
     assert other.machine.statistics().stored == 6
     worker = other.worker()
     worker.give(2, hold=30)
-    found = other.machine.statistics()
-    assert (found.leased, found.queued, found.stored) == (2, 2, 2)
+    statistics = other.machine.statistics()
+    assert (statistics.leased, statistics.queued, statistics.stored) == (2, 2, 2)
 
 
 @pytest.mark.rule("STORE-2.9")

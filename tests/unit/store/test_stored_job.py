@@ -99,7 +99,7 @@ def test_the_statements_of_an_input_have_one_for_each_row_and_find_no_job_twice(
                 row
                 for row in left
                 if row.target is statement.target
-                and f"state IN ({', '.join(str(int(one)) for one in row.sources)})" in text
+                and f"state IN ({', '.join(str(int(source)) for source in row.sources)})" in text
             )
             left.remove(row)
             # No later statement of this input finds the jobs that this statement has changed.

@@ -39,8 +39,8 @@ def client(path):
 
 @pytest.fixture
 def results(client, path):
-    with wmp.results(path) as found:
-        yield found
+    with wmp.results(path) as results:
+        yield results
 
 
 def test_a_result_is_read_by_number_and_by_key(client, results):
@@ -79,9 +79,9 @@ def test_the_error_of_a_job_is_raised(client, results):
     client.change(Input.CANCEL, [cancelled])
     client.change(Input.RELEASE, [cancelled], [1])
 
-    with pytest.raises(JobFailed, match="ValueError: no") as one:
+    with pytest.raises(JobFailed, match="ValueError: no") as caught:
         results.get(failed)
-    assert one.value.job_id == failed
+    assert caught.value.job_id == failed
     with pytest.raises(WorkerLost, match="silence") as two:
         results.get(lost)
     assert (two.value.host, two.value.attempts) == ("pi:7", 1)
@@ -123,8 +123,8 @@ def test_a_reader_changes_nothing_also_not_the_generation_of_a_copy(client, tmp_
     copy = tmp_path / "copy.db"
     client.store.backup(copy)
     before = copy.read_bytes()
-    with wmp.results(copy) as found:
-        assert found.get(id) == b"r"
+    with wmp.results(copy) as results:
+        assert results.get(id) == b"r"
     assert copy.read_bytes() == before
 
 
@@ -132,14 +132,14 @@ def test_a_reader_changes_nothing_also_not_the_generation_of_a_copy(client, tmp_
 def test_kinds_name_what_is_queued_and_when_it_is_due(tmp_path):
     clock = Clock()
     store = sqlite_store(tmp_path / "other.db", clock)
-    one = Client(store)
+    first = Client(store)
     other = Kind("resize", (("gpu", 1),), "cbor", checksum=True)
-    one.add(b"due", kind=Kind())
-    one.add(b"later", kind=other, delay_ms=5000, priority=1)
-    one.add(b"latest", kind=other, delay_ms=9000, priority=7)
+    first.add(b"due", kind=Kind())
+    first.add(b"later", kind=other, delay_ms=5000, priority=1)
+    first.add(b"latest", kind=other, delay_ms=9000, priority=7)
 
     assert {row.kind: row.wait for row in store.kinds()} == {Kind(): 0, other: 5000}
-    one.reserve(kind=Kind())
+    first.reserve(kind=Kind())
     clock.move(6.0)
     assert {row.kind: row.wait for row in store.kinds()} == {other: 0}
     store.close()
@@ -272,19 +272,19 @@ def test_a_handle_of_an_absent_job_is_an_error(client, results):
 
 
 def test_handles_for_asyncio(client, path):
-    one, two = client.add(b"x", b"y", keys=["k", None])
+    first, two = client.add(b"x", b"y", keys=["k", None])
     client.reserve()
 
     async def read():
         async with wmp.aio.results(path) as results:
             assert await results.get(key="k", default="open") == "open"
             job, other = await results.job(key="k"), await results.job(two)
-            assert (job.id, job.state, job.attempts, job.worker) == (one, "reserved", 1, None)
+            assert (job.id, job.state, job.attempts, job.worker) == (first, "reserved", 1, None)
             assert not job.done()
             assert await other.stop()
             assert other.state == "cancelling"
             waiting = asyncio.ensure_future(job.wait())
-            await asyncio.to_thread(client.change, Input.SUCCEED, [one], [1], payloads=[b"done"])
+            await asyncio.to_thread(client.change, Input.SUCCEED, [first], [1], payloads=[b"done"])
             assert (await waiting).state == "ok"
             assert await job == b"done"
             with pytest.raises(KeyError):

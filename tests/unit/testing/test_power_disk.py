@@ -20,12 +20,12 @@ def written(file: int, data: bytes, at: int = 0) -> FileCall:
 
 def survivors(disk: PowerDisk, kind: str) -> list[dict[str, bytes]]:
     """Return the different files of many cuts of a kind."""
-    found: list[dict[str, bytes]] = []
+    states: list[dict[str, bytes]] = []
     for seed in range(60):
         files, _ = disk.cut(kind, random.Random(seed))
-        if files not in found:
-            found.append(files)
-    return found
+        if files not in states:
+            states.append(files)
+    return states
 
 
 def played(*calls: FileCall) -> PowerDisk:
@@ -52,21 +52,21 @@ def test_bytes_survive_by_their_sync_and_names_by_that_of_the_folder():
 def test_writes_without_a_sync_survive_in_any_order():
     disk = played(MADE, FOLDER_SYNCED, written(1, b"x"), written(1, b"y", at=1))
     assert survivors(disk, "all") == [{A: b"xy"}]
-    some = [one[A] for one in survivors(disk, "some")]
+    some = [state[A] for state in survivors(disk, "some")]
     assert sorted(some) == [b"", b"\0y", b"x", b"xy"]
 
 
 def test_names_survive_in_their_order():
     disk = played(MADE, FOLDER_SYNCED, FileCall("link", A, B), FileCall("unlink", A))
-    names = [sorted(one) for one in survivors(disk, "some")]
+    names = [sorted(state) for state in survivors(disk, "some")]
     assert sorted(names) == [[A], [A, B], [B]]
     moved = played(MADE, FOLDER_SYNCED, FileCall("rename", A, B))
-    assert sorted(sorted(one) for one in survivors(moved, "some")) == [[A], [B]]
+    assert sorted(sorted(state) for state in survivors(moved, "some")) == [[A], [B]]
 
 
 def test_a_torn_write_has_whole_sectors():
     disk = played(MADE, FOLDER_SYNCED, written(1, b"x" * (3 * SECTOR)))
-    torn = {bytes(one[A]) for one in survivors(disk, "torn")}
+    torn = {bytes(state[A]) for state in survivors(disk, "torn")}
     for data in torn:
         parts = {data[start : start + SECTOR] for start in range(0, len(data), SECTOR)}
         assert parts <= {b"x" * SECTOR, b"\0" * SECTOR}
@@ -103,8 +103,8 @@ def test_lines_of_strace_become_calls():
         "7 fsync(3) = -1 EBADF (Bad file descriptor)",
         "7 +++ exited with 0 +++",
     ]
-    found = list(system_calls._parsed(iter(lines), FOLDER))
-    assert found == [
+    calls = list(system_calls._parsed(iter(lines), FOLDER))
+    assert calls == [
         FileCall("create", A, file=1),
         FileCall("write", A, data=b"ab", file=1),
         FileCall("write", A, at=2, data=b"c", file=1),

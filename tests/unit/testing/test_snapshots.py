@@ -107,25 +107,25 @@ def test_a_copy_behaves_the_same_and_apart(before, after):
 @settings(max_examples=40, deadline=None)
 @given(CHOICES, st.sampled_from([0.125, 1.0, 77.75, 4096.0]))
 def test_the_same_history_later_has_the_same_snapshots(choices, later):
-    one, two = network(), network(later)
-    do(one, choices)
+    first, two = network(), network(later)
+    do(first, choices)
     do(two, choices)
-    for name, node in one.nodes.items():
-        assert snapshot(node, one.now) == snapshot(two.nodes[name], two.now)
-        assert hash(snapshot(node, one.now)) == hash(snapshot(two.nodes[name], two.now))
+    for name, node in first.nodes.items():
+        assert snapshot(node, first.now) == snapshot(two.nodes[name], two.now)
+        assert hash(snapshot(node, first.now)) == hash(snapshot(two.nodes[name], two.now))
 
 
 def mutable(root: object) -> dict[int, object]:
     """Return every mutable object that can be reached from an object."""
-    found: dict[int, object] = {}
+    shapes: dict[int, object] = {}
     waiting = [root]
     while waiting:
         item = waiting.pop()
-        if id(item) in found:
+        if id(item) in shapes:
             continue
         entity = attrs.has(type(item)) and type(item).__eq__ is object.__eq__
         if entity or isinstance(item, (dict, list, deque, set, array)):
-            found[id(item)] = item
+            shapes[id(item)] = item
         if isinstance(item, Kept):
             continue  # the content of a message never changes
         if entity:
@@ -136,7 +136,7 @@ def mutable(root: object) -> dict[int, object]:
             waiting += item
         elif isinstance(item, MethodType):
             waiting.append(item.__self__)
-    return found
+    return shapes
 
 
 def rich() -> Network:
@@ -202,7 +202,7 @@ WITHOUT_EFFECT = {
         "RemoteManager.served",
         "Stream.session",
         "Stream.acked",
-        "Stream._asked",
+        "Stream._requested",
         "JobRecord.take",
         "Credit.number",
         "RemoteWorker.ready",
@@ -298,8 +298,8 @@ def test_locks_sessions_and_streams_count_from_where_they_are():
     """
     net = Network()
     net.add("m1", make(identity=b"m1", epoch=1))
-    one = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)
-    net.add("w1", WorkerMachine(one, 1), ["m1"])
+    first = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)
+    net.add("w1", WorkerMachine(first, 1), ["m1"])
     net.connect("w1")
     snapshots, locks, sent = [], [], []
     for _ in range(4):

@@ -125,10 +125,10 @@ class StarDemo(DemoRunner):
                 "pair",
                 label=f"manager {own}",
                 role=role,
-                bind=self._place("wmp", own),
-                door=self._place("door", own),
-                local=self._place("state", own),
-                remote=self._place("state", other),
+                bind=self._endpoint("wmp", own),
+                door=self._endpoint("door", own),
+                local=self._endpoint("state", own),
+                remote=self._endpoint("state", other),
                 heartbeat=_HEARTBEAT,
             )
             self.managers.append(manager)
@@ -153,11 +153,11 @@ class StarDemo(DemoRunner):
         while not holds():
             self._take(*self._receive())
 
-    def _place(self, what: str, name: str) -> str:
+    def _endpoint(self, what: str, name: str) -> str:
         return f"ipc://{self.folder}/{what}-{name}"
 
     def _both(self, what: str) -> tuple[str, str]:
-        return self._place(what, "A"), self._place(what, "B")
+        return self._endpoint(what, "A"), self._endpoint(what, "B")
 
     def _ask(self, client: StarClient, todo: deque[int]) -> None:
         """Send files until none is left."""

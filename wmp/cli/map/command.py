@@ -47,7 +47,7 @@ from wmp.runtime.common.checks import check_role, check_seconds
 from wmp.runtime.manager.unserved_log import logger as unserved_logger
 from wmp.runtime.submission.submit_options import SubmitOptions
 from wmp.runtime.submission.time_limits import TimeLimits
-from wmp.store.opening import place_with_settings, printable_place
+from wmp.store.opening import printable_address, store_opener
 
 logger = logging.getLogger("wmp")
 
@@ -253,7 +253,7 @@ def map_command(
     check_addresses(security, bind=bind, connect=connect)
     if store is None and (reserve is not None or group is not None):
         raise ConfigError("--reserve and --group are about the file of --store; name it too")
-    open_store = None if store is None else place_with_settings(store, reserve=reserve, group=group)
+    open_store = None if store is None else store_opener(store, reserve=reserve, group=group)
     manager = Manager(
         *bind,
         connect=connect,
@@ -282,7 +282,7 @@ def map_command(
     run = MapRun(rule)
     left = "running jobs were cancelled"
     if store is not None:
-        left = f"the jobs stay in {printable_place(store)}"
+        left = f"the jobs stay in {printable_address(store)}"
     try:
         with contextlib.ExitStack() as stack:
             if joblog is not None:

@@ -34,8 +34,8 @@ from wmp.cli.common.options import (
 )
 from wmp.cli.common.options import journal as journal_flag
 from wmp.cli.common.options import keys as key_flags
-from wmp.cli.worker.http_place import (
-    HttpPlace,
+from wmp.cli.worker.http_listener import (
+    HttpListener,
     http_flags,
     refuse_calls,
     refuse_flags,
@@ -388,7 +388,7 @@ def worker(
     if dispatcher:
         refuse_flags(context, ("connect", "wait", "watch", "beats", "secret", "server", "pickle"))
         refuse_calls(handlers)
-        address = HttpPlace(dispatcher, http, hostname, allow_host, token_file)
+        address = HttpListener(dispatcher, http, hostname, allow_host, token_file)
         log_handlers(logging.INFO)
         return serve_over_http(address, settings, drain_timeout)
     refuse_without_dispatcher(context)

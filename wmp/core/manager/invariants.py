@@ -10,7 +10,13 @@ from wmp.core.manager.job_lifecycle import JobRecord, JobState
 from wmp.core.manager.queues import Batch, Grant, Queue, Queues
 from wmp.core.manager.remote_worker import RemoteWorker, fits
 from wmp.core.manager.scheduler import Scheduler
-from wmp.core.manager.timers import DueTimer, ExpiryTimer, HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.manager.timers import (
+    DueTimer,
+    HoldTimer,
+    ManagerTimers,
+    WakeTimer,
+    WorkerSilenceTimer,
+)
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Kind
@@ -38,7 +44,7 @@ def check_manager(scheduler: Scheduler) -> None:
 
 def _check_worker(worker: RemoteWorker, timers: ManagerTimers) -> None:
     identity, stream = worker.identity, worker.stream
-    assert ExpiryTimer(identity) in timers, "each worker must have a timer for its silence"
+    assert WorkerSilenceTimer(identity) in timers, "each worker must have a timer for its silence"
     numbers = [kept.number for kept in stream.kept]
     assert numbers == list(range(stream.acked + 1, stream.sent + 1)), (
         "the kept messages of a stream must have consecutive numbers"

@@ -18,7 +18,6 @@ from attrs import define, field
 
 from wmp.actions import Halt, ManagerAction
 from wmp.core.manager.announcements import Announcements
-from wmp.core.manager.beats import count_beat
 from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.ownership import Ownership
@@ -26,11 +25,11 @@ from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker, all_answered, is_late
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
+from wmp.core.manager.silence import count_beat, silent_at
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
     AnnounceTimer,
     DueTimer,
-    ExpiryTimer,
     HoldTimer,
     ManagerTimer,
     ManagerTimers,
@@ -38,6 +37,7 @@ from wmp.core.manager.timers import (
     StoreDueTimer,
     SweepTimer,
     WakeTimer,
+    WorkerSilenceTimer,
 )
 from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.manager.worker_selection import WorkerSelection
@@ -341,7 +341,7 @@ class ManagerMachine:
         self._identities[worker.origin] += 1
         self._workers[identity] = worker
         self._gone.pop(identity, None)
-        self._timers.set(ExpiryTimer(identity), worker.last_received + self.settings.max_silence)
+        self._timers.set(WorkerSilenceTimer(identity), silent_at(worker, self.settings))
 
     def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
         fields, columns = message.fields, message.columns
@@ -553,7 +553,8 @@ class ManagerMachine:
         self._claims.end(worker)
         self._scheduler.lose(worker, cause, now)
         self._outbound.end_session(worker)
-        self._timers.clear_all((ExpiryTimer(worker.identity), ReconnectTimer(worker.identity)))
+        identity = worker.identity
+        self._timers.clear_all((WorkerSilenceTimer(identity), ReconnectTimer(identity)))
         self._gone_epoch(worker.identity, worker.epoch)
         del self._workers[worker.identity]
         self._identities[worker.origin] -= 1
@@ -590,9 +591,9 @@ class ManagerMachine:
             case WakeTimer(kind):
                 if (queue := self._scheduler.queues.find(kind)) is not None:
                     self._scheduler.widen(queue, now)
-            case ExpiryTimer(identity):
+            case WorkerSilenceTimer(identity):
                 if (worker := self._workers.get(identity)) is not None:
-                    self._check_expiry(worker, now)
+                    self._check_silence(worker, now)
             case ReconnectTimer(identity):
                 worker = self._workers.get(identity)
                 if worker is not None and worker.link is None:
@@ -613,17 +614,16 @@ class ManagerMachine:
             case _:
                 assert_never(timer)
 
-    def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
-        until = worker.last_received + self.settings.max_silence
-        if until > now:
-            self._timers.set(ExpiryTimer(worker.identity), until)
-            return
-        claim = self._claims.end(worker)
-        if claim is None or (claim.command is Command.BYE and claim.epoch != worker.epoch):
-            self._forget(worker, SILENCE, now)
-        else:
+    def _check_silence(self, worker: RemoteWorker, now: float) -> None:
+        at = silent_at(worker, self.settings)
+        if at <= now:
+            claim = self._claims.end(worker)
+            if claim is None or (claim.command is Command.BYE and claim.epoch != worker.epoch):
+                self._forget(worker, SILENCE, now)
+                return
             self._admit(worker, claim, now)
-            self._timers.set(ExpiryTimer(worker.identity), now + self.settings.max_silence)
+            at = now + self.settings.max_silence
+        self._timers.set(WorkerSilenceTimer(worker.identity), at)
 
     # -- standby and the end
 

@@ -100,7 +100,7 @@ class Succession:
     """Number of the next write."""
     questions: dict[int, StoreQuestion] = field(factory=dict)
     """Jobs about which the next write asks, by number."""
-    _asked: dict[int, StoreQuestion] = field(factory=dict)
+    _pending: dict[int, StoreQuestion] = field(factory=dict)
     """Jobs about which the write under way asks."""
     _settled: set[int] = field(factory=set)
     """Jobs whose results came to count in this step."""
@@ -111,7 +111,7 @@ class Succession:
         """Begin as an instance of the store, for the first time or anew."""
         self.number = number
         # Workers list their jobs again. Results must not be lost.
-        questions, self._asked = {**self._asked, **self.questions}, {}
+        questions, self._pending = {**self._pending, **self.questions}, {}
         self.questions = {
             id: question for id, question in questions.items() if question.done is not None
         }
@@ -137,7 +137,7 @@ class Succession:
                 pass  # the TAKE of this attempt may be on its way
             elif job is not None and attempt <= job.attempt:
                 old.append((id, attempt))
-            elif id not in self.questions and id not in self._asked and id < FIRST_UNSTORED:
+            elif id not in self.questions and id not in self._pending and id < FIRST_UNSTORED:
                 unknown.append(id)
         changing = self.changes.changing() if unknown else ()
         adopted = self.changes.pending.of(_In.ADOPT)
@@ -196,8 +196,8 @@ class Succession:
 
     def ask(self) -> list[int]:
         """Return the jobs whose rows the next write reads."""
-        self._asked, self.questions = self.questions, {}
-        return list(self._asked)
+        self._pending, self.questions = self.questions, {}
+        return list(self._pending)
 
     def written(
         self,
@@ -207,7 +207,7 @@ class Succession:
         now: float,
     ) -> None:
         """Act on the answer to a write."""
-        questions, self._asked = self._asked, {}
+        questions, self._pending = self._pending, {}
         self._settled.clear()
         changing = self.changes.changing() if questions else ()
         rows = {row.id: row for row in seen} if questions else {}

@@ -27,11 +27,11 @@ class DueTimer(NamedTuple):
     what: Literal["due"] = "due"
 
 
-class ExpiryTimer(NamedTuple):
+class WorkerSilenceTimer(NamedTuple):
     """A worker may have been silent for too long (WMP-9.3)."""
 
     identity: bytes
-    what: Literal["expiry"] = "expiry"
+    what: Literal["silence"] = "silence"
 
 
 class ReconnectTimer(NamedTuple):
@@ -73,7 +73,7 @@ ManagerTimer: TypeAlias = (
     | ClaimTimer
     | DeadlineTimer
     | DueTimer
-    | ExpiryTimer
+    | WorkerSilenceTimer
     | HoldTimer
     | ReconnectTimer
     | ResendTimer

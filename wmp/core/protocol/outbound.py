@@ -80,7 +80,7 @@ class Stream:
     (WMP-14.3)."""
     fruitless: int = 0
     """Number of times that messages were sent again since the last ack."""
-    _asked: int = 0
+    _requested: int = 0
     """Value of ``received`` plus one at the last gap for which ``again`` was sent; 0 if none was
     sent.
     """
@@ -114,9 +114,9 @@ class Stream:
             return Arrival.NEXT
         if number <= self.received:
             return Arrival.DUPLICATE
-        if self._asked == self.received + 1:
+        if self._requested == self.received + 1:
             return Arrival.AHEAD
-        self._asked = self.received + 1
+        self._requested = self.received + 1
         return Arrival.GAP
 
     def overdue(self, resend: float) -> float | None:
@@ -130,7 +130,7 @@ class Stream:
         """Return all unacknowledged messages in order, to be sent again (WMP-7.3)."""
         # The request for a gap in the other direction may be lost too, so ``again`` may be sent
         # once more.
-        self._asked = 0
+        self._requested = 0
         self.fruitless += bool(self.kept)
         for kept in self.kept:
             kept.sent_at = now

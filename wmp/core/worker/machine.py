@@ -101,7 +101,7 @@ class WorkerMachine:
     _sessions: Sessions = field(init=False)
     _changed: bool = field(default=False, init=False)
     """Whether the current event changed a fact on which ``_settle`` must act."""
-    _asked: dict[bytes, int] = field(factory=dict, init=False)
+    _acks_requested: dict[bytes, int] = field(factory=dict, init=False)
     """While draining: number of the last answer for which the worker has requested an ack, by
     manager.
     """
@@ -588,8 +588,8 @@ class WorkerMachine:
         for manager in waiting:
             # Ask for an ack once for each result, because further results may follow.
             sent = manager.stream.sent if manager.stream is not None else 0
-            if self._asked.get(manager.identity) != sent:
-                self._asked[manager.identity] = sent
+            if self._acks_requested.get(manager.identity) != sent:
+                self._acks_requested[manager.identity] = sent
                 outbound.ping(manager, now)
         if waiting:
             due = min(manager.received_at + patience for manager in waiting)

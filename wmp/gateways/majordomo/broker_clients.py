@@ -66,7 +66,7 @@ class _UnservedTimer(NamedTuple):
 
 
 @define(eq=False)
-class _AskedService:
+class _ServiceRequests:
     """A service with requests in progress."""
 
     name: bytes
@@ -86,7 +86,7 @@ class _ServiceRequest:
     port: int
     peer: bytes
     envelope: Frames
-    service: _AskedService
+    service: _ServiceRequests
     codec: str
     size: int
     at: float
@@ -120,9 +120,9 @@ class MajordomoRequests:
     unanswered: Counter[str] = field(factory=Counter, init=False)
     dropped: Counter[str] = field(factory=Counter, init=False)
     _askers: dict[int, _ServiceRequest] = field(factory=dict, init=False)
-    _services: dict[bytes, _AskedService] = field(factory=dict, init=False)
+    _services: dict[bytes, _ServiceRequests] = field(factory=dict, init=False)
     _of_peer: dict[bytes, dict[int, None]] = field(factory=dict, init=False)
-    _fresh: dict[bytes, _AskedService] = field(factory=dict, init=False)
+    _fresh: dict[bytes, _ServiceRequests] = field(factory=dict, init=False)
     """Services with requests that were not handed over yet."""
     _size: int = field(default=0, init=False)
 
@@ -190,13 +190,13 @@ class MajordomoRequests:
         waiting[1].append(payload)
         return None
 
-    def _service(self, name: bytes) -> _AskedService | None:
+    def _service(self, name: bytes) -> _ServiceRequests | None:
         role = role_of(name)
         if role is None:
             return None
         terms = self._terms_of(role)
         kinds = {codec: Kind(role, terms.needs, codec) for codec in ("", FRAMES_CODEC)}
-        service = self._services[name] = _AskedService(name, role, terms, kinds)
+        service = self._services[name] = _ServiceRequests(name, role, terms, kinds)
         return service
 
     def _terms_of(self, role: str) -> ServiceTerms:
@@ -304,7 +304,7 @@ class MajordomoRequests:
         rest = [number for number in numbers if number not in fresh]
         return Cancelled(rest, unstarted=True) if rest else None
 
-    def _withhold(self, requests: Iterable[tuple[int, _AskedService]]) -> set[int]:
+    def _withhold(self, requests: Iterable[tuple[int, _ServiceRequests]]) -> set[int]:
         """Take requests back that were not handed over yet; return their numbers."""
         taken: set[int] = set()
         by_service: dict[bytes, set[int]] = {}
@@ -349,7 +349,7 @@ class MajordomoRequests:
             self._retire(service)
         return asker
 
-    def _retire(self, service: _AskedService) -> None:
+    def _retire(self, service: _ServiceRequests) -> None:
         """Forget a service without requests, unless there are few services (MDP-3.6)."""
         if len(self._services) > _KEPT and not service.requests:
             del self._services[service.name]

@@ -355,9 +355,8 @@ def _is_cancellation(error: BaseException) -> bool:
 class Reporter:
     """A thread that posts results and progress which wait behind a slow job.
 
-    A lane's runner flushes the lane when its jobs end, or when the last flush is old enough. While
-    the runner is inside a handler, the reporter flushes the lane. The reporter sleeps without a
-    timer while no lane has results.
+    A lane's runner flushes the lane when the last of its jobs has ended. Before, the reporter
+    flushes the lane in each interval. It sleeps without a timer while no lane has results.
 
     Args:
         failed: Takes the unexpected end of the thread.
@@ -437,12 +436,11 @@ async def run_lane_async(lane: Lane) -> None:
     codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
     (decode, encode), convert = coders_of(codec), served.convert
     done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
-    clock, interval, reporter = monotonic, FLUSH_INTERVAL, lane.host.reporter
+    reporter = lane.host.reporter
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
     result: Any
     limited = action.limits is not None
     RUNNING.set(lane)
-    now = reported = clock()
     for id, lease, runs, deadline, begin_by, payload in zip(
         action.ids,
         action.attempts,
@@ -453,13 +451,13 @@ async def run_lane_async(lane: Lane) -> None:
         strict=False,  # ``repeat`` never ends
     ):
         if done and not lane.watched:
-            # The next job may be slow, and results must not wait for it.
+            # Results must not wait for the jobs behind them.
             reporter.watch(lane)
         try:
             begin(id)
         except KeyError:
             continue
-        if begin_by is not None and begin_by <= now:
+        if begin_by is not None and begin_by <= monotonic():
             outcome, result = cancelled, b""  # WMP-6.7, 6.19
         else:
             if limited:
@@ -475,17 +473,19 @@ async def run_lane_async(lane: Lane) -> None:
                     argument = payload if type(payload) is bytes else bytes(payload)
                 if convert is not None:
                     argument = convert(argument)
-                context, job = copy_context(), None
+                context = copy_context()
                 if takes_job:
                     job = lane.job = RunningJob(lane, id, lease, manager, role, deadline, runs)
-                try:
-                    arguments = (argument,) if job is None else (argument, job)
-                    result = context.run(call, *arguments)
+                    try:
+                        result = context.run(call, argument, job)
+                        if is_async:
+                            result = await await_in(context, result)
+                    finally:
+                        lane.end_job(job)
+                else:
+                    result = context.run(call, argument)
                     if is_async:
                         result = await await_in(context, result)
-                finally:
-                    if job is not None:
-                        lane.end_job(job)
                 if decode is not None or type(result) is not bytes:
                     if decode is None and is_frames(result):
                         result = encode_frames(result)
@@ -507,9 +507,5 @@ async def run_lane_async(lane: Lane) -> None:
         payloads.append(result)
         outcomes.append(outcome)
         done.append(id)
-        now = clock()
-        if now - reported >= interval:
-            lane.flush(now)
-            reported = now
-    lane.flush(now)
+    lane.flush(monotonic())
     RUNNING.set(None)

@@ -43,7 +43,7 @@ class MapInputs:
         self._limit = limit
         self._lenient = lenient
         self._there: Sequence[Any] = ()
-        self._place = 0
+        self._position = 0
         self._coming: Iterator[Any] = iter(())
         if type(payloads) is list or type(payloads) is tuple:
             self._there = payloads
@@ -87,7 +87,7 @@ class MapInputs:
         self._there, self._coming = (), iter(())
 
     def _slice(self, chunk: list[Frame], count: int, size: int) -> None:
-        some = self._there[self._place : self._place + count]
+        some = self._there[self._position : self._position + count]
         if self._codec == "bytes" and _BYTES.issuperset(map(type, some)):
             sizes = list(map(len, some))
             if some and max(sizes) <= self._limit:
@@ -98,15 +98,15 @@ class MapInputs:
         for payload in some:
             data = self._pack(payload)
             if data is None:
-                self._place += 1
+                self._position += 1
                 break
             chunk.append(data)
             size -= len(data)
             # Workers can begin while further payloads are encoded.
             if size <= 0 or time.monotonic() >= until:
                 break
-        self._place += len(chunk)
-        if self._place >= len(self._there):
+        self._position += len(chunk)
+        if self._position >= len(self._there):
             self.close()
 
     def _iterate(self, chunk: list[Frame], count: int, size: int) -> None:

@@ -22,7 +22,8 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
 from wmp.spark.folds.facts import ProcessKey
-from wmp.spark.folds.process_fold import UNACCEPTED, ProcessFold, jobs_of
+from wmp.spark.folds.number_fold import UNACCEPTED
+from wmp.spark.folds.process_fold import ProcessFold, jobs_of
 from wmp.spark.journals.lines import LineRow
 
 _BY_MESSAGE: Final = frozenset({

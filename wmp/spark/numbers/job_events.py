@@ -18,7 +18,7 @@ from wmp.spark.folds.facts import ProcessKey
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 SUBMITTED, RESOLVED, RUN, FINISHED, DECLINED, GRANTED = range(6)
-"""The events. A job that a manager declined, or has under another number, is no job."""
+"""The events. A job that a manager declined, or has under another number, does not count."""
 _EVENTS: Final[Mapping[str, int]] = {
     "submitted": SUBMITTED, "resolve": RESOLVED, "run": RUN, "finished": FINISHED,
     "decline": DECLINED, "note": DECLINED, "send": GRANTED,

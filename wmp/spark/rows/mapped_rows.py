@@ -139,7 +139,7 @@ def partition_task(
         from pyspark import TaskContext
 
         try:
-            from wmp.rows.pieces import RowPlace
+            from wmp.rows.pieces import TablePartition
             from wmp.rows.process_managers import process_manager
             from wmp.rows.row_jobs import run_rows
         except ImportError as error:
@@ -155,7 +155,7 @@ def partition_task(
             # A second action on the same DataFrame is another execution with other jobs.
             query = f"{run}-{context.getLocalProperty('spark.sql.execution.id')}"
         batch = context.getLocalProperty("streaming.sql.batchId") or 0
-        partition = RowPlace(query, batch, context.partitionId())
+        partition = TablePartition(query, batch, context.partitionId())
         return run_rows(process_manager(terms), batches, schema, terms, partition)
 
     return do_partition

@@ -130,12 +130,12 @@ def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
                 raise
 
     # The signature for pytest: the world is a fixture, under a unique name.
-    play.__signature__ = signature.replace(parameters=_asked(signature))  # type: ignore[attr-defined]
+    play.__signature__ = signature.replace(parameters=_parameters(signature))  # type: ignore[attr-defined]
     play.wmp_trial = trial  # type: ignore[attr-defined]
     return play
 
 
-def _asked(signature: inspect.Signature) -> list[inspect.Parameter]:
+def _parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
     """Return the parameters for pytest. The world comes last, because it is passed only by name."""
     others = [p for p in signature.parameters.values() if p.name != ARGUMENT]
     world = inspect.Parameter(FIXTURE, inspect.Parameter.KEYWORD_ONLY)

@@ -97,7 +97,7 @@ def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ..
     wanted = _moves_of(plan, moves)
     position = 0
     while position < len(wanted):
-        fewer = _made(plan, [*wanted[:position], *wanted[position + 1 :]], name)
+        fewer = _moves_until(plan, [*wanted[:position], *wanted[position + 1 :]], name)
         if fewer is None:
             position += 1
         else:
@@ -105,18 +105,18 @@ def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ..
     return _numbered(plan, wanted)
 
 
-def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
-    model, moves_made = Model(plan=plan), list[Move]()
-    for index in moves:
-        moves_made.append(model.moves()[index])
+def _moves_of(plan: ModelPlan, choices: Sequence[int]) -> list[Move]:
+    model, moves = Model(plan=plan), list[Move]()
+    for index in choices:
+        moves.append(model.moves()[index])
         try:
-            model.make(moves_made[-1])
+            model.make(moves[-1])
         except Violation:
             break
-    return moves_made
+    return moves
 
 
-def _made(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:
+def _moves_until(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:
     """Return the moves up to a violation of that name; None without such a violation."""
     model = Model(plan=plan)
     for count, move in enumerate(moves, 1):

@@ -74,7 +74,7 @@ class Model(Network):
             name: () for name in plan.managers if name not in plan.dials
         }
         for name, upstreams in {**bound, **plan.uplinks, **plan.dials}.items():
-            self.add(name, self._made(name), upstreams)
+            self.add(name, self._node(name), upstreams)
         for name in (*plan.dials, *plan.workers):
             self.connect(name)
         if plan.settled:
@@ -265,11 +265,11 @@ class Model(Network):
         self._own.add(name)
         self._drawn.pop(name, None)
         self.lanes[name] = {}
-        self.replace(name, self._made(name))
+        self.replace(name, self._node(name))
         if name in self.plan.workers or name in self.plan.dials:
             self.connect(name)
 
-    def _made(self, name: str) -> ManagerMachine | WorkerMachine | DeviceMachine:
+    def _node(self, name: str) -> ManagerMachine | WorkerMachine | DeviceMachine:
         epoch = self._epochs[name] = self._epochs.get(name, 0) + 1
         plan = self.plan
         if name in plan.managers:

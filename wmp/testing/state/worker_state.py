@@ -108,7 +108,7 @@ def outline_worker(worker: WorkerMachine) -> Outline:
         _gone_shape(pen, worker),
         tuple(states),
         tuple([_manager_shape(pen, worker, manager, interval) for manager in managers]),
-        tuple([_asked_shape(pen, me, manager, worker._asked) for manager in managers]),
+        tuple([_request_shape(pen, me, manager, worker._acks_requested) for manager in managers]),
         ranks([manager.served for manager in managers]),
         ranks([m.wake.arrival if m.wake is not None else 0 for m in managers]),
         _credit_shape(pen, me, worker._credit, settings),
@@ -127,7 +127,7 @@ def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
     )
 
 
-def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, answers: dict[bytes, int]) -> bool:
+def _request_shape(pen: Pen, me: Peer, manager: RemoteManager, answers: dict[bytes, int]) -> bool:
     """Return whether the draining worker has asked this manager to ack its last answer."""
     if not answers or manager.identity not in answers or manager.stream is None:
         return False

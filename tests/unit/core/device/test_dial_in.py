@@ -287,7 +287,7 @@ def test_a_refused_announcement_is_reported_with_the_remedy(manager, code, reaso
 def test_each_drawn_routing_id_has_a_number_of_its_own_behind_those_of_the_dealers():
     ids = DialedConnections(port=None, first=2)
     drawn = [b"\0" + number.to_bytes(4, "big") for number in range(300)]
-    links = [ids.link(one) for one in drawn]
+    links = [ids.link(routing_id) for routing_id in drawn]
     assert len(set(links)) == 300
     assert min(links) >= 2
     assert [ids.routing_id(link) for link in links] == drawn

@@ -78,7 +78,7 @@ class StoredManager:
         self.actions += actions
         for worker in self.workers:
             worker.note(actions)
-        self.writes += [one for one in actions if isinstance(one, Write)]
+        self.writes += [action for action in actions if isinstance(action, Write)]
         if not self.holds and self.writes:
             actions += self.answer()
         return actions
@@ -111,8 +111,8 @@ class StoredManager:
 
     def row(self, id: int) -> StoredJob:
         """Return one job of the store."""
-        (found,) = self.rows(ids=[id])
-        return found
+        (row,) = self.rows(ids=[id])
+        return row
 
     def held(self) -> list[StoredJob]:
         """Return the jobs that the instance has reserved."""
@@ -159,19 +159,21 @@ class StoredManager:
 
     def acknowledged(self) -> list[int]:
         """Return the numbers of the acknowledged jobs."""
-        return [id for one in self.actions if isinstance(one, Acknowledge) for id in one.ids]
+        return [
+            id for action in self.actions if isinstance(action, Acknowledge) for id in action.ids
+        ]
 
     def declined(self) -> list[int]:
         """Return the numbers of the refused jobs."""
-        return [id for one in self.actions if isinstance(one, Decline) for id in one.ids]
+        return [id for action in self.actions if isinstance(action, Decline) for id in action.ids]
 
     def ends(self) -> dict[int, tuple[End, bytes]]:
         """Return the reported ends."""
         return {
             id: (end, bytes(payload))
-            for one in self.actions
-            if isinstance(one, Resolve)
-            for id, end, payload in zip(one.ids, one.ends, one.payloads, strict=True)
+            for action in self.actions
+            if isinstance(action, Resolve)
+            for id, end, payload in zip(action.ids, action.ends, action.payloads, strict=True)
         }
 
 

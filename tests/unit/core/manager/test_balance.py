@@ -137,8 +137,8 @@ def test_spread_is_complete_and_even(count, capacities):
         assert share == capacity or share >= max(shares) - 1
     # A worker with capacity left never gets fewer jobs than a worker behind it in the policy's
     # order.
-    for place, (share, capacity) in enumerate(zip(shares, capacities, strict=True)):
-        assert share == capacity or share >= max(shares[place:])
+    for index, (share, capacity) in enumerate(zip(shares, capacities, strict=True)):
+        assert share == capacity or share >= max(shares[index:])
 
 
 def offers_to(manager_policy_saw, **fields):
@@ -209,7 +209,7 @@ def test_a_policy_that_asks_a_lone_worker_is_not_called_and_the_worker_gets_as_m
         return len(calls), wake.fields[Field.COUNT], [take.columns for take in takes]
 
     calls, *lone = given(policy)
-    others, *asked = given(lambda jobs, offers: policy(jobs, offers))
+    others, *rest = given(lambda jobs, offers: policy(jobs, offers))
     assert calls == 0 < others
-    assert lone == asked
+    assert lone == rest
     assert lone[1]

@@ -158,23 +158,25 @@ MOVES = st.lists(
 @given(MOVES)
 def test_columns_and_records_come_to_the_same(moves):
     """A manager with grants and a manager without grants make the same events."""
-    told = []
+    messages = []
     for whole in (True, False):
         manager = make()
         workers = [ScriptedWorker(manager, b"w%d" % n, link=b"l%d" % n) for n in (1, 2)]
-        said = []
+        heard = []
 
-        def hear(actions, manager=manager, workers=workers, said=said, whole=whole):
-            for one in workers:
-                one.note(actions)
+        def hear(actions, manager=manager, workers=workers, heard=heard, whole=whole):
+            for worker in workers:
+                worker.note(actions)
             if not whole:
                 leases: Leases = manager._scheduler.leases
                 for job in list(all_jobs(manager).values()):
                     leases.record(job.id)
-            for one in manager._workers.values():
-                leased = [job for job in all_jobs(manager).values() if job.holder == one.identity]
-                assert one.held == Counter(job.kind for job in leased)
-            said.append((ends(actions), [message.command for message in sent(actions)]))
+            for worker in manager._workers.values():
+                leased = [
+                    job for job in all_jobs(manager).values() if job.holder == worker.identity
+                ]
+                assert worker.held == Counter(job.kind for job in leased)
+            heard.append((ends(actions), [message.command for message in sent(actions)]))
 
         for start, timeout in ((1, None), (7, 5.0), (11, None)):
             ids = range(start, {1: 7, 7: 11, 11: 14}[start])
@@ -185,24 +187,24 @@ def test_columns_and_records_come_to_the_same(moves):
                 )
             )
         now = 0.0
-        for n, one in enumerate(workers):
-            hear(one.give(6 + n, hold=5.0))
+        for n, worker in enumerate(workers):
+            hear(worker.give(6 + n, hold=5.0))
         for what, ids, outcome, attempt in moves:
-            one = workers[ids[0] % 2]
+            worker = workers[ids[0] % 2]
             if what == "done":
                 outcomes = [OK] * (len(ids) - 1) + [outcome]
-                hear(answer(one, ids, outcomes, [attempt] * len(ids)))
+                hear(answer(worker, ids, outcomes, [attempt] * len(ids)))
             elif what == "cancel":
                 hear(manager.handle(Cancelled(ids), now))
             elif what == "ping":
-                hear(one.ping(held=[(id, 1) for id in ids]))
+                hear(worker.ping(held=[(id, 1) for id in ids]))
             elif what == "bye" and b"w1" in manager._workers:
                 hear(workers[0].bye())
             elif what == "tick":
                 now += 2.0
                 hear(manager.handle(Ticked(), now))
-        told.append((said, manager.statistics(), snapshot(manager, now)))
-    assert told[0] == told[1]
+        messages.append((heard, manager.statistics(), snapshot(manager, now)))
+    assert messages[0] == messages[1]
 
 
 def test_a_lone_job_and_a_grant_end_in_one_step_without_the_table(manager, worker, monkeypatch):

@@ -49,7 +49,9 @@ def test_a_job_that_its_worker_takes_away_again_and_again_is_given_ever_later(ma
     thief = ScriptedWorker(manager, b"thief", link=b"1")
     for reports in (1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 64):
         answers = [sent(thief.give(1), Command.TAKE, Command.NO)[-1] for _ in range(reports)]
-        assert [one.command for one in answers] == [Command.NO] * (reports - 1) + [Command.TAKE]
+        assert [answer.command for answer in answers] == [Command.NO] * (reports - 1) + [
+            Command.TAKE
+        ]
         thief.bye()
         comes_back(thief)
 

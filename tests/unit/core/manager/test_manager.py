@@ -41,8 +41,8 @@ def test_wake_goes_to_credit_role_and_resources_and_consumes_the_credit(manager)
     other = ScriptedWorker(manager, b"other", link=b"2", roles=("cook",), resources={"gpu": 9})
     able = ScriptedWorker(manager, b"able", link=b"3", resources={"slots": 4, "gpu": 4})
     full = ScriptedWorker(manager, b"full", link=b"4", resources={"gpu": 1})
-    for one, credit in ((poor, 5), (other, 5), (able, 2), (full, 0)):
-        one.ready(credit)
+    for worker, credit in ((poor, 5), (other, 5), (able, 2), (full, 0)):
+        worker.ready(credit)
 
     (wake,) = sent(submit(manager, b"a", b"b", b"c", kind=GPU), Command.WAKE)
 

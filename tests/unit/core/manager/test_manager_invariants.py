@@ -9,7 +9,7 @@ import pytest
 
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.manager.timers import ExpiryTimer, HoldTimer, WakeTimer
+from wmp.core.manager.timers import HoldTimer, WakeTimer, WorkerSilenceTimer
 from wmp.core.protocol.timers import ResendTimer
 from wmp.events import Cancelled, Submitted
 from wmp.message import Kind, Outcome
@@ -21,13 +21,13 @@ BIG = Kind(needs=(("slots", 9),))
 @pytest.fixture
 def busy(manager: ManagerMachine) -> ManagerMachine:
     """A manager with a grant, records, waiting jobs, an open GIVE, an open WAKE and credit."""
-    one = ScriptedWorker(manager, b"w1", link=b"l1")
+    worker = ScriptedWorker(manager, b"w1", link=b"l1")
     other = ScriptedWorker(manager, b"w2", link=b"l2", resources={"slots": 16}, roles=("big",))
     manager.handle(Submitted(range(1, 6), [b"x"] * 5, Kind(), timeout=60.0), 0.0)
-    one.give(3)
+    worker.give(3)
     manager.handle(Submitted([6, 7], [b"y"] * 2, Kind(), priority=1), 0.0)
-    one.give(2)
-    one.done([6], [b"back"], outcome=Outcome.CANCELLED)
+    worker.give(2)
+    worker.done([6], [b"back"], outcome=Outcome.CANCELLED)
     manager.handle(Submitted([8, 9], [b"z"] * 2, Kind("big", BIG.needs)), 0.0)
     other.ready(5)
     idle = ScriptedWorker(manager, b"w3", link=b"l3", roles=("rare",))
@@ -88,7 +88,7 @@ def change(name: str, value: object) -> Callable[[Any], None]:
 
 
 BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
-    "silence": ("timer for its silence", lambda m: m._timers.clear(ExpiryTimer(b"w1"))),
+    "silence": ("timer for its silence", lambda m: m._timers.clear(WorkerSilenceTimer(b"w1"))),
     "gap": ("consecutive numbers", lambda m: worker(m).stream.kept.popleft()),
     "stream size": ("size of a stream", lambda m: add("size")(worker(m).stream)),
     "kept bytes": ("sum of the sizes of all streams", lambda m: add("kept_bytes")(m._outbound)),

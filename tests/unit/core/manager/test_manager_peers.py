@@ -47,9 +47,9 @@ def test_answers_follow_the_latest_route_and_the_stream_is_sent_again(manager, w
 
 @pytest.mark.rule("WMP-1.5")
 def test_a_routing_id_is_no_identity(manager):
-    one = ScriptedWorker(manager, b"w1", link=b"same")
+    first = ScriptedWorker(manager, b"w1", link=b"same")
     two = ScriptedWorker(manager, b"w2", link=b"same")
-    one.ready(1)
+    first.ready(1)
     two.ready(2)
     assert {row.identity: row.credit for row in manager.statistics().workers} == {
         b"w1": 1,

@@ -244,8 +244,8 @@ def test_the_history_names_each_attempt_that_failed_or_was_lost(manager, worker)
 
     actions = fail(worker, 4)
 
-    (action,) = [one for one in actions if isinstance(one, Resolve)]
-    rows = [(one.attempt, one.at, one.error) for one in action.histories[1]]
+    (action,) = [entry for entry in actions if isinstance(entry, Resolve)]
+    rows = [(entry.attempt, entry.at, entry.error) for entry in action.histories[1]]
     assert rows == [
         (1, 0.0, "ConnectionError: refused"),
         (2, 3.0, "lost: killed"),
@@ -258,7 +258,7 @@ def test_the_error_of_a_job_names_the_settings_that_do_not_suit(manager, worker)
     leased(manager, worker, retry=Retry(on=("requests.ConnectionError",)))
     text = "ConnectionError: no\nrequests.exceptions.ConnectionError builtins.Exception"
 
-    (action,) = [one for one in fail(worker, text=text) if isinstance(one, Resolve)]
+    (action,) = [entry for entry in fail(worker, text=text) if isinstance(entry, Resolve)]
 
     assert list(action.ends) == [End.ERROR]
     (attempt,) = action.histories[1]
@@ -273,7 +273,7 @@ def test_no_other_error_names_settings(manager, worker, settings):
     leased(manager, worker, retry=settings)
 
     text = "Reject: no\n" if settings is FIXED else REFUSED
-    (action,) = [one for one in fail(worker, text=text) if isinstance(one, Resolve)]
+    (action,) = [entry for entry in fail(worker, text=text) if isinstance(entry, Resolve)]
 
     assert not action.histories
 
@@ -285,8 +285,8 @@ def test_a_history_is_bounded(manager, worker):
         due(manager, worker)
         take(worker)
 
-    (action,) = [one for one in fail(worker, 101) if isinstance(one, Resolve)]
-    attempts = [one.attempt for one in action.histories[1]]
+    (action,) = [entry for entry in fail(worker, 101) if isinstance(entry, Resolve)]
+    attempts = [entry.attempt for entry in action.histories[1]]
     assert (len(attempts), attempts[0], attempts[-1]) == (32, 1, 101)
 
 

@@ -152,7 +152,7 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
     takes = sent(worker.give(99, needs={"slots": 3, "gpu": 1}), Command.TAKE)
 
     # Two large jobs take 6 of the 8 slots, and two small jobs the other 2. Gpu jobs need no slot.
-    assert [bytes(one) for take in takes for one in take.columns.payloads] == (
+    assert [bytes(payload) for take in takes for payload in take.columns.payloads] == (
         [b"large"] * 2 + [b"small"] * 2 + [b"gpu"] * 2
     )
 
@@ -239,21 +239,21 @@ def test_a_worker_with_room_has_a_share(manager, worker):
 
 
 def test_no_search_passes_the_profiles_that_do_not_suit(manager, worker, monkeypatch):
-    asked = []
+    demands = []
     fits = worker_selection.fits
     monkeypatch.setattr(
-        worker_selection, "fits", lambda *needs: asked.append(needs) or fits(*needs)
+        worker_selection, "fits", lambda *needs: demands.append(needs) or fits(*needs)
     )
     for number in range(1000):
         roles = ("default", f"host-{number}")
         ScriptedWorker(manager, b"o%d" % number, link=b"%d" % number, roles=roles).ready(0)
     submit(manager, b"x")
-    assert len(asked) == 1000  # one check for each profile
+    assert len(demands) == 1000  # one check for each profile
 
     for _ in range(10):
         worker.give(8, hold=5.0)
         submit(manager, *[b"x"] * 4)
-    assert len(asked) == 1001  # one more check, for the profile of this worker
+    assert len(demands) == 1001  # one more check, for the profile of this worker
 
 
 def test_kinds_that_are_asked_for_no_more_are_dropped(manager, worker):

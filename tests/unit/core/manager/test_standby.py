@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.manager.managers import submit
-from tests.unit.core.worker.workers import fields, finish, make, met, one, runs
+from tests.unit.core.worker.workers import fields, finish, make, met, only, runs
 from wmp.actions import Halt
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
@@ -47,7 +47,7 @@ def test_a_manager_on_standby_answers_each_give_by_no_at_once(passive):
 
     for number in (1, 2):
         actions = worker.give(4, hold=5000)
-        assert fields(one(actions, Command.NO), Field.LOCK) == (number,)
+        assert fields(only(actions, Command.NO), Field.LOCK) == (number,)
         assert not sent(actions, Command.TAKE)
 
 
@@ -121,7 +121,7 @@ def test_a_manager_on_standby_leaves_held_gives_where_they_are():
 
     assert not [give for give in sent(actions, Command.GIVE) if give.to[-1] == b"m1"]
     (run,) = runs(active.take(active.last_lock, b"job"))
-    again = one(finish(worker, run), Command.GIVE)
+    again = only(finish(worker, run), Command.GIVE)
     assert (again.to[-1], again.fields[Field.HOLD]) == (b"m1", 5000)
     worker.check_invariants()
 
@@ -133,14 +133,14 @@ def test_a_manager_on_standby_gets_ready_and_no_held_give():
     actions = passive.pong(standby=True, ready=None)
 
     assert not sent(actions, Command.GIVE)
-    assert one(actions, Command.READY).fields[Field.CREDIT] == 1
+    assert only(actions, Command.READY).fields[Field.CREDIT] == 1
 
 
 @pytest.mark.rule("WMP-17.3")
 def test_a_wake_of_a_manager_on_standby_is_a_wake():
     passive = alone_on_standby(make(hold=5.0))
 
-    give = one(passive.wake(), Command.GIVE)
+    give = only(passive.wake(), Command.GIVE)
     assert len(runs(passive.take(give.fields[Field.LOCK], b"job"))) == 1
 
 
@@ -155,11 +155,11 @@ def test_the_end_of_a_standby_frees_the_places_that_the_other_manager_held():
 
     actions = passive.pong()
 
-    withdrawal = one(actions, Command.GIVE)
+    withdrawal = only(actions, Command.GIVE)
     assert withdrawal.to[-1] == b"m1"
     assert fields(withdrawal, Field.LOCK, Field.WANT) == (active.last_lock, 0)
     assert worker.statistics().free == {"slots": 2}
-    assert one(passive.wake(2), Command.GIVE).fields[Field.WANT] == 2
+    assert only(passive.wake(2), Command.GIVE).fields[Field.WANT] == 2
     worker.check_invariants()
 
 
@@ -170,13 +170,13 @@ def test_the_end_of_a_standby_frees_the_places_of_gives_without_hold():
     passive = ScriptedManager(worker, b"m2")
     passive.pong(standby=True)
     passive.pong(standby=True)
-    assert one(active.wake(2), Command.GIVE).fields[Field.WANT] == 2  # the manager is killed now
+    assert only(active.wake(2), Command.GIVE).fields[Field.WANT] == 2  # the manager is killed now
     assert worker.statistics().free == {"slots": 0}
 
     assert not sent(passive.pong(), Command.GIVE)
 
     assert worker.statistics().free == {"slots": 2}
-    assert one(passive.wake(2), Command.GIVE).fields[Field.WANT] == 2
+    assert only(passive.wake(2), Command.GIVE).fields[Field.WANT] == 2
     worker.check_invariants()
 
 
@@ -199,7 +199,7 @@ def test_a_manager_that_reports_standby_later_gets_its_held_gives_back():
     worker = make(hold=5.0)
     manager = met(worker)
 
-    withdrawal = one(manager.pong(standby=True), Command.GIVE)
+    withdrawal = only(manager.pong(standby=True), Command.GIVE)
 
     assert fields(withdrawal, Field.LOCK, Field.WANT) == (1, 0)
     worker.check_invariants()

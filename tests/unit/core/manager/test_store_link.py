@@ -66,7 +66,7 @@ def test_heartbeats_and_jobs_that_are_not_stored_do_not_wait_for_the_store(manag
     manager.submit(b"stored")
     worker = manager.worker()
 
-    assert [one.command for one in sent(worker.ping())] == [Command.PONG]
+    assert [message.command for message in sent(worker.ping())] == [Command.PONG]
     manager.handle(Submitted([FIRST_UNSTORED], [b"plain"], Kind()))
     assert takes(worker.give(1, hold=30)) == [(FIRST_UNSTORED, 1)]
     worker.done([FIRST_UNSTORED])
@@ -81,7 +81,7 @@ def test_what_happens_during_a_write_is_in_the_next_one(manager):
     manager.answer()
     second = manager.writes[0]
 
-    assert [len(one.batch.adds) for one in (first, second)] == [1, 2]
+    assert [len(write.batch.adds) for write in (first, second)] == [1, 2]
     manager.answer_all()
     assert manager.acknowledged() == ids
 
@@ -106,7 +106,7 @@ def test_a_job_for_which_a_worker_has_capacity_is_reserved_with_its_add(manager)
 
     (id,) = manager.submit(b"one")
 
-    assert len([one for one in manager.actions if isinstance(one, Write)]) == 1
+    assert len([write for write in manager.actions if isinstance(write, Write)]) == 1
     assert takes(manager.actions) == [(id, 1)]
 
 
@@ -233,7 +233,7 @@ def test_a_failed_job_waits_in_the_store_for_its_next_attempt(manager):
     assert takes(manager.wait(4.5)) == []
     worker.ping(held=[])
     assert takes(manager.wait(1.0)) == [(id, 2)]
-    assert [(one.attempt, one.error) for one in manager.row(id).history] == [(1, "bad")]
+    assert [(failure.attempt, failure.error) for failure in manager.row(id).history] == [(1, "bad")]
 
 
 def test_a_delayed_job_is_granted_when_its_time_has_come(manager):
@@ -378,9 +378,9 @@ def test_a_store_is_swept_and_the_instance_renewed_each_second(manager):
 
     manager.wait(5.5)
 
-    writes = [one for one in manager.actions if isinstance(one, Write)]
+    writes = [write for write in manager.actions if isinstance(write, Write)]
     assert len(writes) == 5
-    assert all(one.batch.sweep for one in writes)
+    assert all(write.batch.sweep for write in writes)
 
 
 @pytest.mark.rule("STORE-12.1")
@@ -539,7 +539,7 @@ def test_a_job_that_joins_one_of_another_process_gets_its_result(manager):
     assert takes(worker.give(1, hold=30)) == [(id, 1)]
 
     (mine,) = manager.submit(b"mine", keys=["k"])
-    joined = [one.joined for one in manager.actions if getattr(one, "joined", None)]
+    joined = [action.joined for action in manager.actions if getattr(action, "joined", None)]
     worker.done([id], [b"theirs"])
     manager.wait(1.5)
 
@@ -574,7 +574,7 @@ def test_close_gives_back_what_no_worker_has_and_leaves_the_rest(manager):
     assert manager.row(leased).state is State.RESERVED
     assert manager.row(waiting).state is State.QUEUED
     assert cancels(actions) == []
-    assert any(isinstance(one, Halt) for one in actions)
+    assert any(isinstance(action, Halt) for action in actions)
 
 
 @pytest.mark.rule("STORE-12.7")
@@ -600,24 +600,24 @@ def test_a_draining_manager_ends_when_its_results_are_written(manager):
 
     actions = manager.handle(Drained())
     assert manager.row(waiting).state is State.QUEUED
-    assert not any(isinstance(one, Halt) for one in actions)
+    assert not any(isinstance(action, Halt) for action in actions)
     manager.holds = True
-    assert not any(isinstance(one, Halt) for one in worker.done([leased]))
+    assert not any(isinstance(action, Halt) for action in worker.done([leased]))
     actions = manager.answer_all()
 
     assert manager.row(leased).state is State.OK
-    assert any(isinstance(one, Halt) for one in actions)
+    assert any(isinstance(action, Halt) for action in actions)
 
 
 def test_a_store_with_many_jobs_is_emptied_by_two_managers():
     manager = StoredManager()
     other = StoredManager(manager, identity=b"other")
-    ids = [id for one in (manager, other) for id in one.submit(*[b"%d" % n for n in range(50)])]
-    workers = [(one, one.worker()) for one in (manager, other)]
+    ids = [id for node in (manager, other) for id in node.submit(*[b"%d" % n for n in range(50)])]
+    workers = [(node, node.worker()) for node in (manager, other)]
 
     for _ in range(100):
-        for one, worker in workers:
-            got = takes([*one.wake(), *worker.give(4, hold=30)])
+        for node, worker in workers:
+            got = takes([*node.wake(), *worker.give(4, hold=30)])
             for id, attempt in got:
                 worker.done([id], attempt=attempt)
 

@@ -30,9 +30,9 @@ def test_the_store_learns_once_a_second_which_jobs_run(manager):
     assert (row.running, row.worker, row.ran) == (True, worker.identity.decode(), 1)
     begins = [
         change
-        for one in manager.actions
-        if isinstance(one, Write)
-        for change in one.batch.changes
+        for action in manager.actions
+        if isinstance(action, Write)
+        for change in action.batch.changes
         if change.input is StoredJobInput.BEGIN
     ]
     manager.wait(5)

@@ -138,7 +138,10 @@ def test_kept_names_the_last_done_whose_results_are_written(manager):
     manager.answer_all()
     (late,) = sent(worker.ping(), Command.PONG)
 
-    fields = [(one.fields[Field.ACK], one.fields.get(Field.KEPT)) for one in (early, between, late)]
+    fields = [
+        (message.fields[Field.ACK], message.fields.get(Field.KEPT))
+        for message in (early, between, late)
+    ]
     assert fields == [(3, 1), (3, 2), (3, None)]
 
 
@@ -175,7 +178,7 @@ def test_a_successor_takes_a_listed_job_over_in_its_attempt(manager):
     assert (row.state, row.attempt, row.instance) == (State.RESERVED, 1, other.me.number)
     assert takes(actions) == []
     assert cancels(actions) == []
-    assert [one.ids for one in actions if isinstance(one, Note)] == [[id]]
+    assert [action.ids for action in actions if isinstance(action, Note)] == [[id]]
     worker.done([id], [b"work of attempt 1"], manager=STORE)
     assert other.ends() == {id: (End.OK, b"work of attempt 1")}
     assert other.row(id).attempt == 1
@@ -247,7 +250,7 @@ def test_a_job_that_was_cancelled_is_taken_over_and_cancelled_at_its_worker(mana
 
     actions = list_jobs(worker, (id, 1))
 
-    assert [list(one.columns.ids) for one in cancels(actions)] == [[id]]
+    assert [list(message.columns.ids) for message in cancels(actions)] == [[id]]
     worker.done([id], outcome=Outcome.CANCELLED, manager=STORE)
     assert other.row(id).state is State.CANCELLED
 

@@ -77,8 +77,8 @@ def test_error_about_a_numbered_message_names_its_place_and_does_not_accept_it(m
 
     (error,) = sent(garbled(manager, worker.link, done))
 
-    place = [error.fields.get(key) for key in (Field.SESSION, Field.ABOUT, Field.ABOUT_NUMBER)]
-    assert place == [worker.session, Command.DONE, 1]
+    values = [error.fields.get(key) for key in (Field.SESSION, Field.ABOUT, Field.ABOUT_NUMBER)]
+    assert values == [worker.session, Command.DONE, 1]
     assert error.fields[Field.CODE] == ErrorCode.LIMIT
     assert [end for _, end, _ in resolved(worker.done([1], number=1))] == [End.OK]
 
@@ -90,8 +90,8 @@ def test_a_worker_names_the_place_of_a_take_that_it_cannot_read(serving, holder)
 
     (error,) = sent(garbled(serving, 0, take))
 
-    place = [error.fields.get(key) for key in (Field.SESSION, Field.ABOUT, Field.ABOUT_NUMBER)]
-    assert place == [1, Command.TAKE, 1]
+    values = [error.fields.get(key) for key in (Field.SESSION, Field.ABOUT, Field.ABOUT_NUMBER)]
+    assert values == [1, Command.TAKE, 1]
     assert runs(holder.take(1, number=1))
 
 

@@ -90,11 +90,11 @@ def test_a_long_story_keeps_its_beginning_and_its_end():
     stories.record(Submitted([7], [b""], Kind()), [], 0.0)
     for time in range(1, 1000):
         stories.record(Cancelled([7]), [], float(time))
-    told = stories.of(7)
-    assert len(told) == MAX_EVENTS + 1
-    assert told[0].what == "submitted"
-    assert told[-1].at == 999.0
-    assert f"{1000 - MAX_EVENTS} events left out" in whats(told)
+    story = stories.of(7)
+    assert len(story) == MAX_EVENTS + 1
+    assert story[0].what == "submitted"
+    assert story[-1].at == 999.0
+    assert f"{1000 - MAX_EVENTS} events left out" in whats(story)
 
 
 @pytest.mark.parametrize("owner", [b"m1", b"m2"])
@@ -110,9 +110,9 @@ def test_stories_of_equal_job_numbers_are_kept_by_owner(owner):
         net.submit(name, [b"x"])
     net.run(until=5.0)
 
-    told = net.nodes["w"].story(1, owner)
-    assert whats(told)[0] == "TAKE received from"
-    assert {event.peer for event in told if event.peer} == {(owner, 1)}
+    story = net.nodes["w"].story(1, owner)
+    assert whats(story)[0] == "TAKE received from"
+    assert {event.peer for event in story if event.peer} == {(owner, 1)}
 
 
 def test_progress_is_part_of_the_story():

@@ -58,7 +58,7 @@ def test_the_specification_has_the_tables_of_the_code_and_the_bytes_of_the_codec
 
 def test_every_state_and_input_of_the_specification_has_a_meaning(tables):
     state, what = next(iter(tables.TRANSITIONS))
-    names = {one.name for one in (*type(state), *type(what))}
+    names = {member.name for member in (*type(state), *type(what))}
 
     assert build_wmp.MEANINGS[tables.__name__].keys() == names
 
@@ -78,9 +78,9 @@ def test_the_bytes_of_the_conversation_are_read_by_the_codec():
 
 
 def test_the_stories_show_what_they_are_about():
-    told = dict(annotated_stories.stories())
+    table = dict(annotated_stories.stories())
 
-    lost, hop, claim = told["lost take"], told["device hop"], told["failed claim"]
+    lost, hop, claim = table["lost take"], table["device hop"], table["failed claim"]
     assert lost.index("(lost): TAKE") < lost.index("PING  again") < lost.index("ack 2")
     assert 'from ["w", 2000, "d", 3000, "c7"]' in hop
     assert "challenge 1" in claim

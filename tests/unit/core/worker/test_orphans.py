@@ -35,7 +35,11 @@ def restarted(worker: WorkerMachine, manager: ScriptedManager, **more: Any) -> l
 
 def lists(actions: list[WorkerAction]) -> list[Message]:
     """Return the PINGs about the jobs of the store."""
-    return [one for one in sent(actions, Command.PING) if one.fields.get(Field.MANAGER) == STORE]
+    return [
+        message
+        for message in sent(actions, Command.PING)
+        if message.fields.get(Field.MANAGER) == STORE
+    ]
 
 
 @pytest.mark.rule("WMP-14.5", "WMP-14.6")
@@ -46,7 +50,7 @@ def test_a_job_that_came_with_keep_goes_on_under_another_epoch_of_its_manager():
 
     actions = restarted(worker, manager)
 
-    assert not [one for one in actions if isinstance(one, Interrupt)]
+    assert not [action for action in actions if isinstance(action, Interrupt)]
     (ping, *_) = lists(actions)
     assert ping.columns is not None
     assert (list(ping.columns.ids), list(ping.columns.attempts)) == ([1], [1])
@@ -67,7 +71,9 @@ def test_a_job_without_keep_ends_with_its_manager():
 
     actions = restarted(worker, manager)
 
-    assert [one.lane for one in actions if isinstance(one, Interrupt)] == [run.lane]
+    assert [interrupt.lane for interrupt in actions if isinstance(interrupt, Interrupt)] == [
+        run.lane
+    ]
     assert not sent(finish(worker, run), Command.DONE)
 
 
@@ -101,7 +107,7 @@ def test_a_job_that_waits_at_the_worker_is_begun_without_a_manager():
     actions = restarted(worker, manager)
     (second,) = runs(finish(worker, run))
 
-    assert not [one for one in actions if isinstance(one, Interrupt)]
+    assert not [action for action in actions if isinstance(action, Interrupt)]
     assert list(second.ids) == [2]
     worker.check_invariants()
 
@@ -110,8 +116,8 @@ def test_a_job_that_waits_at_the_worker_is_begun_without_a_manager():
 def test_jobs_and_results_are_dropped_when_no_manager_comes_in_time():
     worker = make(resources={"slots": 2})
     manager = stored(worker)
-    one, two = runs(give(manager, b"1", b"2", keep=2_000))
-    finish(worker, one)
+    first, two = runs(give(manager, b"1", b"2", keep=2_000))
+    finish(worker, first)
     seen = [(now, action) for now, actions in until(worker, 10.0) for action in actions]
 
     interrupted = [now for now, action in seen if isinstance(action, Interrupt)]
@@ -211,7 +217,9 @@ def test_the_successor_can_cancel_the_jobs_that_it_got():
 
     actions = heir.cancel(1)
 
-    assert [one.lane for one in actions if isinstance(one, Interrupt)] == [run.lane]
+    assert [interrupt.lane for interrupt in actions if isinstance(interrupt, Interrupt)] == [
+        run.lane
+    ]
     (done,) = sent(finish(worker, run, outcome=Outcome.CANCELLED), Command.DONE)
     assert done.to == (manager.epoch + 1, manager.identity)
 
@@ -226,7 +234,7 @@ def test_jobs_move_when_another_manager_answers_in_place_of_theirs():
     actions = worker.handle(Connected(0), 0.0)
     actions += heir.pong() + heir.pong()
 
-    notes = [(one.reason, one.peer[0]) for one in actions if isinstance(one, Note)]
+    notes = [(note.reason, note.peer[0]) for note in actions if isinstance(note, Note)]
     assert notes == [("orphan", b"m1"), ("adopt", b"m2")]
     worker.check_invariants()
 
@@ -234,9 +242,9 @@ def test_jobs_move_when_another_manager_answers_in_place_of_theirs():
 @pytest.mark.rule("WMP-14.6", "WMP-4.14")
 def test_of_one_job_from_two_managers_the_higher_attempt_is_answered():
     worker = make(resources={"slots": 2})
-    one = stored(worker)
+    stored_run = stored(worker)
     two = stored(worker, identity=b"m2")
-    (first,) = runs(give(one, b"job", keep=60_000))
+    (first,) = runs(give(stored_run, b"job", keep=60_000))
     (second,) = runs(give(two, b"job", keep=60_000, attempt=2))
     lost: list[WorkerAction] = []
     for now in (2.0, 4.0, 6.0, 7.0):

@@ -12,7 +12,7 @@ from tests.unit.core.worker.workers import (
     give,
     make,
     met,
-    one,
+    only,
     reasons,
     runs,
     until,
@@ -60,7 +60,7 @@ def test_a_manager_is_known_by_its_identity_not_by_its_connection():
     (run,) = runs(manager.take(1))  # the worker finds the lock, although the route has changed
 
     assert [row.identity for row in worker.statistics().managers] == [b"m1"]
-    done = one(finish(worker, run, now=manager.now), Command.DONE)
+    done = only(finish(worker, run, now=manager.now), Command.DONE)
     assert done.to == (0, 9, b"d", 1, b"m1")
 
 
@@ -70,7 +70,7 @@ def test_an_undelivered_message_affects_no_other_manager():
 
     worker = make(2)
     first, second = met(worker), met(worker, identity=b"m2", link=1)
-    give = one(first.wake(), Command.GIVE)
+    give = only(first.wake(), Command.GIVE)
 
     actions = worker.handle(Undelivered(0, give), 0.0)
 
@@ -107,7 +107,7 @@ def test_a_worker_without_room_connects_with_credit_0():
     manager.wake()
     assert runs(manager.take(1))
 
-    ready = one(worker.handle(Connected(1), 0.0), Command.READY)
+    ready = only(worker.handle(Connected(1), 0.0), Command.READY)
 
     assert ready.fields[Field.CREDIT] == 0
 
@@ -121,15 +121,15 @@ def test_nothing_happens_before_a_link_is_connected():
 @pytest.mark.rule("WMP-3.2")
 def test_the_same_ready_has_one_number_and_a_new_one_a_greater():
     worker = make(2)
-    first = one(worker.handle(Connected(0), 0.0), Command.READY)
-    second = one(worker.handle(Connected(1), 0.0), Command.READY)
+    first = only(worker.handle(Connected(0), 0.0), Command.READY)
+    second = only(worker.handle(Connected(1), 0.0), Command.READY)
     assert first.fields == second.fields
 
     manager = ScriptedManager(worker)
     manager.pong()
     manager.wake()
     (run,) = runs(manager.take(1))
-    later = one(finish(worker, run), Command.READY)
+    later = only(finish(worker, run), Command.READY)
     assert later.fields[Field.READY] > first.fields[Field.READY]
 
 
@@ -139,10 +139,10 @@ def test_a_ready_that_a_rule_demands_has_a_new_number():
     manager = met(worker)
     manager.wake(1)
 
-    after_take = one(manager.take(1), Command.READY)
+    after_take = only(manager.take(1), Command.READY)
     manager.wake(1)
     manager.take(2)
-    busy = [one(manager.wake(1, role="nobody"), Command.READY) for _ in range(2)]
+    busy = [only(manager.wake(1, role="nobody"), Command.READY) for _ in range(2)]
 
     numbers = [1, *(ready.fields[Field.READY] for ready in (after_take, *busy))]
     assert numbers == sorted(set(numbers))
@@ -166,7 +166,7 @@ def test_a_wake_with_room_locks_resources_and_is_answered_by_give():
 
     actions = manager.wake(2)
 
-    give = one(actions, Command.GIVE)
+    give = only(actions, Command.GIVE)
     assert not sent(actions, Command.READY)
     assert give.to == (1, b"m1")
     assert fields(give, Field.LOCK, Field.WANT, Field.ROLES, Field.NEEDS, Field.HOLD) == (
@@ -187,11 +187,11 @@ def test_a_wake_without_room_is_answered_by_credit_0_and_kept():
     (run,) = runs(first.take(1))
 
     actions = second.wake()
-    ready = one(actions, Command.READY)
+    ready = only(actions, Command.READY)
     assert (ready.to, ready.fields[Field.CREDIT]) == ((1, b"m2"), 0)
     assert not sent(actions, Command.GIVE)
 
-    give = one(finish(worker, run), Command.GIVE)
+    give = only(finish(worker, run), Command.GIVE)
     assert give.to == (1, b"m2")
 
 
@@ -204,7 +204,7 @@ def test_the_newest_wake_of_a_manager_replaces_the_one_that_is_kept():
     manager.wake(2)
     manager.wake(1)
 
-    give = one(finish(worker, a), Command.GIVE)
+    give = only(finish(worker, a), Command.GIVE)
     assert give.fields[Field.WANT] == 1
     assert not sent(finish(worker, b), Command.GIVE)
 
@@ -222,7 +222,7 @@ def test_a_wake_is_kept_however_old_it_gets():
         manager.pong()
 
     assert worker.statistics().managers[0].waking
-    give = one(finish(worker, run, now=60.0), Command.GIVE)
+    give = only(finish(worker, run, now=60.0), Command.GIVE)
     assert give.fields[Field.WANT] == 1
 
 
@@ -235,7 +235,7 @@ def test_freed_places_go_to_the_manager_served_least_recently():
         manager.wake()
     order = []
     for _ in range(9):
-        give = one(finish(worker, run), Command.GIVE)
+        give = only(finish(worker, run), Command.GIVE)
         manager = next(m for m in managers if m.identity == give.receiver)
         order.append(manager.identity)
         (run,) = runs(manager.take(give.fields[Field.LOCK]))
@@ -284,7 +284,7 @@ def test_a_job_that_needs_much_is_not_starved_by_small_ones():
     small.wake()
 
     assert not sent(finish(worker, a), Command.GIVE)  # the free slot is reserved
-    give = one(finish(worker, b), Command.GIVE)
+    give = only(finish(worker, b), Command.GIVE)
 
     assert (give.receiver, give.fields[Field.NEEDS]) == (b"m2", {"slots": 2})
 
@@ -296,7 +296,7 @@ def test_a_waiting_job_reserves_only_the_resources_that_it_needs():
     assert runs(large.wake(needs=gpu) and large.take(1, needs=gpu))
     large.wake(needs={"gpu": 1})
 
-    assert one(small.wake(), Command.GIVE).receiver == b"m1"
+    assert only(small.wake(), Command.GIVE).receiver == b"m1"
 
 
 @pytest.mark.rule("WMP-3.11")
@@ -307,7 +307,7 @@ def test_room_left_after_a_take_is_announced_before_the_jobs_run():
 
     actions = manager.take(1)
 
-    ready = one(actions, Command.READY)
+    ready = only(actions, Command.READY)
     assert ready.fields[Field.CREDIT] == 2
     kinds = [type(action) for action in actions]
     assert kinds.index(Send) < kinds.index(Run)
@@ -343,11 +343,11 @@ def test_ready_is_repeated_with_its_number_and_backs_off_to_32_s():
 
 def test_every_ready_carries_the_headers_of_the_application_and_a_repeated_one_too():
     worker = make(headers={"rack": "r7", "spot": True})
-    first = one(worker.handle(Connected(0), 0.0), Command.READY)
-    again = next(one(acts, Command.READY) for _, acts in until(worker, 2.0) if acts)
+    first = only(worker.handle(Connected(0), 0.0), Command.READY)
+    again = next(only(acts, Command.READY) for _, acts in until(worker, 2.0) if acts)
     manager = met(worker)
     (give,) = sent(manager.wake(1), Command.GIVE)
-    alone = one(manager.wake(1), Command.READY)
+    alone = only(manager.wake(1), Command.READY)
 
     assert (again.fields[Field.READY], alone.to) == (first.fields[Field.READY], (1, b"m1"))
     for ready in (first, again, alone):
@@ -356,7 +356,7 @@ def test_every_ready_carries_the_headers_of_the_application_and_a_repeated_one_t
 
 
 def test_a_ready_without_headers_has_the_keys_of_the_specification_only():
-    ready = one(make().handle(Connected(0), 0.0), Command.READY)
+    ready = only(make().handle(Connected(0), 0.0), Command.READY)
     assert not [key for key in ready.fields if isinstance(key, str)]
 
 
@@ -377,7 +377,7 @@ def test_a_pong_that_shows_less_than_the_room_is_answered_by_a_new_ready(remembe
     manager = met(worker)
     before = manager.ready
 
-    ready = one(manager.pong(**remembered), Command.READY)
+    ready = only(manager.pong(**remembered), Command.READY)
 
     assert ready.to == (1, b"m1")
     assert ready.fields[Field.READY] > before
@@ -390,9 +390,9 @@ def test_a_pong_that_shows_an_older_ready_is_answered_by_a_new_one():
     worker = make(resources={"slots": 2})
     manager = met(worker)
     manager.wake()
-    one(manager.take(1), Command.READY)
+    only(manager.take(1), Command.READY)
 
-    ready = one(manager.pong(ready=1, credit=1), Command.READY)
+    ready = only(manager.pong(ready=1, credit=1), Command.READY)
 
     assert ready.fields[Field.READY] == 3
 
@@ -422,7 +422,7 @@ def test_a_wake_that_can_never_be_served_is_answered_and_not_kept(what):
     actions = manager.wake(**what)
 
     assert reasons(actions) == ["wake in vain"]
-    assert one(actions, Command.READY).fields[Field.CREDIT] == 0
+    assert only(actions, Command.READY).fields[Field.CREDIT] == 0
     assert not worker.statistics().managers[0].waking
 
 

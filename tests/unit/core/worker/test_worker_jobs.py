@@ -57,9 +57,9 @@ def dones(actions):
 
 
 def test_jobs_that_end_together_are_answered_in_one_message(worker, manager):
-    one, two = runs(give(manager, *jobs(4)))
+    first, two = runs(give(manager, *jobs(4)))
 
-    gathered = worker.gather(Finished(one.lane, one.ids, [Outcome.OK], [b"result"]), 0.0)
+    gathered = worker.gather(Finished(first.lane, first.ids, [Outcome.OK], [b"result"]), 0.0)
     worker.check_invariants()
     actions = finish(worker, two)
 
@@ -86,16 +86,16 @@ def test_a_job_whose_process_died_is_answered_lost_with_the_cause(fast):
 @pytest.mark.rule("WMP-6.6")
 def test_every_job_is_answered_once_to_the_peer_that_sent_it(worker, manager):
     manager.owner = (b"far", 4)
-    one, two = runs(give(manager, b"1", b"2", attempt=3))
-    assert (one.manager, one.payloads, one.attempts) == ((b"far", 4), [b"1"], [3])
+    first, two = runs(give(manager, b"1", b"2", attempt=3))
+    assert (first.manager, first.payloads, first.attempts) == ((b"far", 4), [b"1"], [3])
 
-    (done,) = sent(finish(worker, one, outcome=Outcome.ERROR), Command.DONE)
+    (done,) = sent(finish(worker, first, outcome=Outcome.ERROR), Command.DONE)
 
     assert done.to == (1, b"m1")
     assert done.fields[Field.MANAGER] == (b"far", 4)
     assert (done.columns.ids, done.columns.attempts) == ([1], [3])
     assert (done.columns.outcomes, done.columns.payloads) == ([Outcome.ERROR], [b"result"])
-    assert dones(finish(worker, one)) == []
+    assert dones(finish(worker, first)) == []
     assert dones(finish(worker, two)) == [[(2, 3, Outcome.OK)]]
     assert worker.statistics().held == 0
 

@@ -114,8 +114,8 @@ def test_an_idle_worker_has_timers_only_for_ping_ready_and_links(worker, manager
 
 @pytest.mark.rule("WMP-9.9")
 def test_a_ping_lists_all_jobs_held_for_the_manager(worker, manager):
-    one, _ = runs(give(manager, b"1", b"2", attempt=4))
-    finish(worker, one)
+    first, _ = runs(give(manager, b"1", b"2", attempt=4))
+    finish(worker, first)
     pings = [m for _, actions in until(worker, 1.0) for m in sent(actions, Command.PING) if m.to]
     (ping,) = pings
     # Job 1 is answered, but the manager has not acknowledged the answer.
@@ -476,7 +476,7 @@ def test_a_worker_that_was_stopped_asks_before_it_begins_a_job(worker, manager):
 
 
 def questions(actions):
-    return [one for one in sent(actions, Command.PING) if Field.CHALLENGE in one.fields]
+    return [message for message in sent(actions, Command.PING) if Field.CHALLENGE in message.fields]
 
 
 @pytest.mark.rule("WMP-9.22")
@@ -485,13 +485,13 @@ def test_the_question_lists_held_jobs_and_is_repeated(worker, manager):
     manager.now = 20.0
     (question,) = questions(manager.pong())
     assert list(question.columns.ids) == list(first.ids)
-    repeated = [one for _, actions in until(worker, 21.5) for one in questions(actions)]
+    repeated = [challenge for _, actions in until(worker, 21.5) for challenge in questions(actions)]
     assert repeated
     number = question.fields[Field.CHALLENGE]
-    assert {one.fields[Field.CHALLENGE] for one in repeated} == {number}
+    assert {challenge.fields[Field.CHALLENGE] for challenge in repeated} == {number}
     manager.now = 21.5
     manager.pong(answer=number)
-    assert not [one for _, actions in until(worker, 23.0) for one in questions(actions)]
+    assert not [challenge for _, actions in until(worker, 23.0) for challenge in questions(actions)]
 
 
 @pytest.mark.rule("WMP-9.22")
@@ -505,7 +505,7 @@ def test_a_job_that_the_manager_cancels_meanwhile_never_begins(worker, manager):
 @pytest.mark.rule("WMP-9.22")
 def test_a_worker_that_was_not_stopped_asks_nothing(worker, manager):
     for now, actions in until(worker, 30.0):
-        assert not [one for one in sent(actions) if Field.CHALLENGE in one.fields]
+        assert not [message for message in sent(actions) if Field.CHALLENGE in message.fields]
         manager.now = now
         manager.note(actions)
         manager.pong()

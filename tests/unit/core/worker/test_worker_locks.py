@@ -11,7 +11,7 @@ from tests.unit.core.worker.workers import (
     give,
     make,
     met,
-    one,
+    only,
     reasons,
     runs,
     until,
@@ -52,7 +52,7 @@ def test_two_managers_never_get_the_same_slot():
 def test_lock_numbers_grow_over_all_managers():
     worker = make(resources={"slots": 3})
     numbers = [
-        one(met(worker, identity=b"m%d" % n).wake(), Command.GIVE).fields[Field.LOCK]
+        only(met(worker, identity=b"m%d" % n).wake(), Command.GIVE).fields[Field.LOCK]
         for n in range(3)
     ]
     assert numbers == sorted(set(numbers))
@@ -63,7 +63,7 @@ def test_want_exceeds_the_locked_resources_by_the_window():
     worker = make(resources={"slots": 2}, window=3)
     manager = met(worker)
 
-    give = one(manager.wake(9), Command.GIVE)
+    give = only(manager.wake(9), Command.GIVE)
 
     assert fields(give, Field.WANT, Field.WINDOW) == (5, 3)
     assert worker.statistics().locked == {"slots": 2}
@@ -81,7 +81,7 @@ def test_a_lock_is_looked_up_by_the_peer_that_answers_it():
     # The lock belongs to the first manager, so the second manager's NO changes nothing.
     assert worker.statistics().locks == 1
     actions = second.take(1)
-    assert one(actions, Command.DONE).columns.outcomes == [Outcome.REFUSED]
+    assert only(actions, Command.DONE).columns.outcomes == [Outcome.REFUSED]
 
     (run,) = runs(first.take(1))
     assert run.manager == (b"m1", 1)
@@ -98,7 +98,7 @@ def test_a_job_is_looked_up_by_its_owner():
     (run,) = runs(manager.take(1, ids=[7]))
 
     assert run.manager == (b"far", 3)
-    assert one(finish(worker, run), Command.DONE).fields[Field.MANAGER] == (b"far", 3)
+    assert only(finish(worker, run), Command.DONE).fields[Field.MANAGER] == (b"far", 3)
 
 
 @pytest.mark.rule("WMP-4.9")
@@ -111,7 +111,7 @@ def test_a_take_closes_its_lock_and_releases_the_rest():
 
     assert worker.statistics().locks == 0
     assert worker.statistics().free == {"slots": 2}
-    assert one(actions, Command.READY).fields[Field.CREDIT] == 2
+    assert only(actions, Command.READY).fields[Field.CREDIT] == 2
 
 
 @pytest.mark.rule("WMP-4.9")
@@ -137,7 +137,7 @@ def test_a_no_releases_the_rest_of_the_lock():
     actions = manager.no(1)
 
     assert worker.statistics().free == {"slots": 1}
-    assert one(actions, Command.READY).fields[Field.CREDIT] == 1
+    assert only(actions, Command.READY).fields[Field.CREDIT] == 1
 
 
 @pytest.mark.rule("WMP-4.11")
@@ -163,17 +163,17 @@ def test_a_withdrawn_lock_is_released_5_s_after_its_withdrawal():
     worker = make(hold=20.0, lock_timeout=5.0)
     first = met(worker)
     second = ScriptedManager(worker, identity=b"m2", now=2.0)
-    assert fields(one(second.pong(), Command.GIVE), Field.LOCK, Field.WANT) == (1, 0)
+    assert fields(only(second.pong(), Command.GIVE), Field.LOCK, Field.WANT) == (1, 0)
     for now, _ in until(worker, 6.99):
         assert worker.statistics().locks == 1
         for manager in (first, second):
             manager.now = now
             manager.pong()
 
-    told = [message for _, actions in until(worker, 7.0) for message in sent(actions)]
+    messages = [message for _, actions in until(worker, 7.0) for message in sent(actions)]
 
     assert worker.statistics().locks == 0
-    assert Command.READY in {message.command for message in told}
+    assert Command.READY in {message.command for message in messages}
 
 
 @pytest.mark.rule("WMP-4.11", "WMP-3.5")
@@ -183,13 +183,13 @@ def test_a_manager_that_did_not_answer_a_give_gets_a_new_ready():
     first, second = met(worker), met(worker, identity=b"m2")
     give(second)
     assert sent(first.wake(), Command.GIVE)
-    told = []
+    messages = []
     for now, actions in until(worker, 5.0):
         first.now = second.now = now
-        told += [message.receiver for message in sent(actions, Command.READY) if message.to]
+        messages += [message.receiver for message in sent(actions, Command.READY) if message.to]
         for manager in (first, second):
             manager.pong()
-    assert told == [b"m1"]
+    assert messages == [b"m1"]
 
 
 @pytest.mark.rule("WMP-4.12")
@@ -213,7 +213,7 @@ def test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it():
     actions = first.take(1, b"1", b"2", b"3")
 
     (run,) = runs(actions)
-    done = one(actions, Command.DONE)
+    done = only(actions, Command.DONE)
     assert (run.ids, done.columns.ids) == ([1], [2, 3])
     assert done.columns.outcomes == [Outcome.REFUSED] * 2
     assert done.columns.payloads == [b"lock expired and no capacity"] * 2
@@ -227,7 +227,7 @@ def test_a_late_take_runs_on_the_place_of_a_newer_lock_of_its_manager():
     manager.now = 1.0
     worker.handle(Ticked(), 1.0)
     # The PONG is older than the GIVE. So the worker releases the lock, and sends another GIVE.
-    assert fields(one(manager.pong(lock=None), Command.GIVE), Field.LOCK) == (2,)
+    assert fields(only(manager.pong(lock=None), Command.GIVE), Field.LOCK) == (2,)
 
     actions = manager.take(1, b"late")
 
@@ -253,7 +253,7 @@ def test_jobs_of_a_take_beyond_its_lock_run_only_if_they_fit():
 
     # One job uses the lock, one the free place. The third place belongs to the other manager.
     assert [id for run in runs(actions) for id in run.ids] == [1, 2]
-    done = one(actions, Command.DONE)
+    done = only(actions, Command.DONE)
     assert (done.columns.ids, done.columns.outcomes) == ([3], [Outcome.REFUSED])
     assert worker.statistics().locks == 1
 
@@ -269,7 +269,7 @@ def test_a_no_is_counted_when_late_and_refused_when_the_lock_never_was():
     assert reasons(late) == ["lock already released"]
     assert not sent(late)
 
-    unknown = one(manager.no(2), Command.ERROR)
+    unknown = only(manager.no(2), Command.ERROR)
     assert fields(unknown, Field.CODE, Field.ABOUT) == ("unknown", Command.NO)
     assert unknown.to == (1, b"m1")
 
@@ -287,7 +287,7 @@ def test_a_job_that_is_held_already_is_not_run_twice(attempt):
     assert not runs(actions)
     assert not sent(actions, Command.DONE)
     assert reasons(actions) == ["job held already"]
-    assert one(finish(worker, run), Command.DONE).columns.attempts == [2]
+    assert only(finish(worker, run), Command.DONE).columns.attempts == [2]
 
 
 @pytest.mark.rule("WMP-4.14")
@@ -300,7 +300,7 @@ def test_of_two_entries_of_one_job_in_a_take_the_higher_attempt_counts():
 
     (run,) = runs(manager.send(evolve(message, columns=columns)))
 
-    assert one(finish(worker, run), Command.DONE).columns.attempts == [3]
+    assert only(finish(worker, run), Command.DONE).columns.attempts == [3]
 
 
 @pytest.mark.rule("WMP-4.14")
@@ -328,7 +328,7 @@ def test_a_role_without_a_handler_is_refused():
     manager = met(worker)
     manager.wake()
 
-    done = one(manager.take(1, role="cook"), Command.DONE)
+    done = only(manager.take(1, role="cook"), Command.DONE)
 
     assert done.columns.outcomes == [Outcome.REFUSED]
     assert b"cook" in done.columns.payloads[0]
@@ -339,7 +339,7 @@ def test_jobs_that_need_more_than_there_is_are_refused():
     worker = make()
     manager = met(worker)
     manager.wake()
-    done = one(manager.take(1, needs={"slots": 2}), Command.DONE)
+    done = only(manager.take(1, needs={"slots": 2}), Command.DONE)
     assert done.columns.outcomes == [Outcome.REFUSED]
     worker.check_invariants()
 
@@ -348,7 +348,7 @@ def test_jobs_that_need_more_than_their_lock_wait_for_it():
     worker = make(resources={"slots": 2})
     first, second = met(worker), met(worker, identity=b"m2")
     (run,) = runs(first.wake() and first.take(1))
-    lock = one(second.wake(), Command.GIVE).fields[Field.LOCK]
+    lock = only(second.wake(), Command.GIVE).fields[Field.LOCK]
 
     assert not runs(second.take(lock, needs={"slots": 2}))
     assert worker.statistics().parked == 1
@@ -364,7 +364,7 @@ def test_one_manager_gets_a_held_give_without_wake():
     worker = make(hold=5.0, resources={"slots": 2}, roles=("a", "b"))
     manager = ScriptedManager(worker)
 
-    give = one(manager.meet(), Command.GIVE)
+    give = only(manager.meet(), Command.GIVE)
 
     assert fields(give, Field.WANT, Field.HOLD, Field.ROLES, Field.NEEDS) == (
         2,
@@ -389,7 +389,7 @@ def test_a_held_give_that_ends_is_renewed():
     worker = make(hold=5.0)
     manager = met(worker)
     manager.now = 4.5
-    give = one(manager.no(1), Command.GIVE)
+    give = only(manager.no(1), Command.GIVE)
     assert fields(give, Field.LOCK, Field.HOLD) == (2, 5000)
 
 
@@ -404,7 +404,7 @@ def test_a_manager_that_does_not_hold_is_not_asked_again_and_again():
     assert not sent(manager.wake() and manager.no(2), Command.GIVE)
 
     manager.now = 1.2
-    assert one(manager.pong(), Command.GIVE).fields[Field.HOLD] == 5000
+    assert only(manager.pong(), Command.GIVE).fields[Field.HOLD] == 5000
 
 
 def test_a_worker_with_a_window_does_not_give_for_every_job():
@@ -446,7 +446,7 @@ def test_no_held_give_while_a_wake_is_pending_or_a_second_manager_is_known():
     worker = make(hold=5.0, resources={"slots": 2, "gpu": 1})
     first = met(worker)
     second = met(worker, identity=b"m2")
-    assert fields(one(first.no(1), Command.READY), Field.CREDIT) == (2,)
+    assert fields(only(first.no(1), Command.READY), Field.CREDIT) == (2,)
     (run,) = runs(second.wake() and second.take(2))
     assert not sent(finish(worker, run), Command.GIVE)
 
@@ -457,13 +457,13 @@ def test_held_gives_are_withdrawn_when_a_second_manager_shows_up():
     first = met(worker)
     second = ScriptedManager(worker, b"m2")
 
-    withdrawal = one(second.pong(ready=1, credit=1), Command.GIVE)
+    withdrawal = only(second.pong(ready=1, credit=1), Command.GIVE)
     assert withdrawal.to == (1, b"m1")
     assert fields(withdrawal, Field.LOCK, Field.WANT) == (1, 0)
     assert worker.statistics().free == {"slots": 0}  # a TAKE may be on its way
 
     second.wake()
-    assert one(first.no(1), Command.GIVE).to == (1, b"m2")
+    assert only(first.no(1), Command.GIVE).to == (1, b"m2")
 
 
 def test_jobs_that_a_held_give_cannot_bring_call_it_back():
@@ -472,11 +472,11 @@ def test_jobs_that_a_held_give_cannot_bring_call_it_back():
 
     actions = manager.wake(needs={"slots": 2})
 
-    assert fields(one(actions, Command.GIVE), Field.LOCK, Field.WANT) == (1, 0)
-    give = one(manager.no(1), Command.GIVE)
+    assert fields(only(actions, Command.GIVE), Field.LOCK, Field.WANT) == (1, 0)
+    give = only(manager.no(1), Command.GIVE)
     assert fields(give, Field.NEEDS, Field.HOLD) == ({"slots": 2}, None)
     (run,) = runs(manager.take(2, needs={"slots": 2}))
-    assert one(finish(worker, run), Command.READY).fields[Field.CREDIT] == 2
+    assert only(finish(worker, run), Command.READY).fields[Field.CREDIT] == 2
 
 
 def test_credit_is_kept_up_beside_held_gives_once_an_interval():
@@ -485,7 +485,7 @@ def test_credit_is_kept_up_beside_held_gives_once_an_interval():
     manager.wake()  # the held GIVE answers this WAKE with credit 0
     assert manager.credit == 0
     (run,) = runs(manager.take(1))
-    give = one(finish(worker, run), Command.GIVE)  # GIVE answers the WAKE, and READY is not due yet
+    give = only(finish(worker, run), Command.GIVE)  # the answer to the WAKE; READY is not due
     manager.now = 1.5
 
     held, ready = sent(manager.no(give.fields[Field.LOCK]))
@@ -496,7 +496,7 @@ def test_credit_is_kept_up_beside_held_gives_once_an_interval():
 
 def test_ready_of_a_worker_without_slots_counts_the_scarcest_resource():
     worker = make(resources={"gpu": 2, "memory": 64})
-    ready = one(worker.handle(Connected(0), 0.0), Command.READY)
+    ready = only(worker.handle(Connected(0), 0.0), Command.READY)
     assert ready.fields[Field.CREDIT] == 2
 
 
@@ -521,7 +521,7 @@ def test_a_give_that_was_lost_is_found_by_the_next_pong():
     actions = manager.pong(lock=None)
 
     assert reasons(actions) == ["GIVE was lost"]
-    again = one(actions, Command.GIVE)  # the freed place is offered again
+    again = only(actions, Command.GIVE)  # the freed place is offered again
     assert fields(again, Field.LOCK, Field.WANT) == (2, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.worker.workers import finish, give, make, met, one, runs, until
+from tests.unit.core.worker.workers import finish, give, make, met, only, runs, until
 from wmp.actions import Recall
 from wmp.core.worker.timers import PatienceTimer
 from wmp.events import Recalled
@@ -53,7 +53,7 @@ def test_jobs_that_waited_too_long_are_handed_back_and_the_window_closes():
     actions = at(worker, 0.25)
 
     assert handed_back(actions) == list(range(3, 12))
-    assert one(actions, Command.READY).fields[Field.CREDIT] == 0
+    assert only(actions, Command.READY).fields[Field.CREDIT] == 0
     assert worker.statistics().parked == 0
     worker.check_invariants()
 
@@ -64,9 +64,9 @@ def test_jobs_that_arrive_while_none_can_start_are_handed_back_in_time():
     manager.now = 1.0
     assert taken(manager, 5) == []
 
-    found = [(now, handed_back(actions)) for now, actions in until(worker, 1.3)]
+    handed = [(now, handed_back(actions)) for now, actions in until(worker, 1.3)]
 
-    assert [(now, jobs) for now, jobs in found if jobs] == [(1.25, [3, 4, 5, 6, 7])]
+    assert [(now, jobs) for now, jobs in handed if jobs] == [(1.25, [3, 4, 5, 6, 7])]
     worker.check_invariants()
 
 
@@ -75,7 +75,7 @@ def test_the_window_opens_again_once_a_job_has_ended():
     (run,) = taken(manager, 10)
     at(worker, 0.25)
     manager.now = 0.3
-    assert one(manager.wake(5), Command.READY).fields[Field.CREDIT] == 0
+    assert only(manager.wake(5), Command.READY).fields[Field.CREDIT] == 0
 
     (ready,) = sent(finish(worker, run, now=0.0), Command.READY)
 
@@ -100,19 +100,19 @@ def test_jobs_that_their_lane_has_not_begun_are_recalled_and_handed_back():
 def test_a_worker_that_ends_jobs_keeps_the_waiting_ones():
     worker, manager = quick(lane_max=512)
     (run,) = taken(manager, 10)
-    for place, id in enumerate(run.ids[:-1], 1):
-        actions = at(worker, place * 0.2)
+    for index, id in enumerate(run.ids[:-1], 1):
+        actions = at(worker, index * 0.2)
         assert not [action for action in actions if isinstance(action, Recall)]
         assert handed_back(actions) == []
-        finish(worker, run, [id], now=place * 0.2)
+        finish(worker, run, [id], now=index * 0.2)
 
 
 def test_those_that_another_lane_will_come_to_are_kept():
     worker, manager = quick(resources={"slots": 2})
     slow, other = taken(manager, 20)
-    for place in range(1, 8):
-        assert handed_back(at(worker, place * 0.2)) == []
-        (other,) = runs(finish(worker, other, now=place * 0.2))
+    for step in range(1, 8):
+        assert handed_back(at(worker, step * 0.2)) == []
+        (other,) = runs(finish(worker, other, now=step * 0.2))
     assert list(slow.ids) == [2]
 
 
@@ -121,27 +121,27 @@ def test_jobs_that_need_the_resource_of_a_slow_job_are_handed_back():
     gpu = {"gpu": 1}
     taken(manager, 3, needs=gpu)
     (run,) = taken(manager, 20)
-    found = []
-    for place in range(1, 4):
-        found += handed_back(at(worker, place * 0.1))
-        (run,) = runs(finish(worker, run, now=place * 0.1))
-    assert found == [3, 4]
+    handed = []
+    for step in range(1, 4):
+        handed += handed_back(at(worker, step * 0.1))
+        (run,) = runs(finish(worker, run, now=step * 0.1))
+    assert handed == [3, 4]
 
 
 def test_a_held_give_is_taken_back_before_the_jobs_are_handed_back():
     worker = make(window=None, lane_max=1, patience=0.25, hold=5.0)
     manager = met(worker)
     (run,) = runs(manager.take(manager.last_lock))
-    held = one(finish(worker, run), Command.GIVE)
+    held = only(finish(worker, run), Command.GIVE)
     assert held.fields[Field.HOLD] > 0
     assert held.fields[Field.WINDOW] > 10
     manager.take(held.fields[Field.LOCK], *[b"job"] * 10, more=True)
 
     actions = at(worker, 0.25)
 
-    said = sent(actions)
-    assert [message.command for message in said] == [Command.GIVE, Command.READY, Command.DONE]
-    assert (said[0].fields[Field.WANT], said[1].fields[Field.CREDIT]) == (0, 0)
+    messages = sent(actions)
+    assert [message.command for message in messages] == [Command.GIVE, Command.READY, Command.DONE]
+    assert (messages[0].fields[Field.WANT], messages[1].fields[Field.CREDIT]) == (0, 0)
     assert len(handed_back(actions)) == 9
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.worker.workers import fields, finish, make, met, one, runs
+from tests.unit.core.worker.workers import fields, finish, make, met, only, runs
 from wmp.core.protocol.resources import Resources
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Resized
@@ -27,7 +27,7 @@ def resize(worker: WorkerMachine, slots: int, now: float = 0.0):
 @pytest.mark.parametrize("slots", [0, 1, 5])
 def test_ready_with_the_new_resources_goes_out_on_every_link(slots):
     worker = make(2, resources={"slots": 2})
-    first = one(worker.handle(Connected(0), 0.0), Command.READY)
+    first = only(worker.handle(Connected(0), 0.0), Command.READY)
     worker.handle(Connected(1), 0.0)
 
     readys = sent(resize(worker, slots), Command.READY)
@@ -46,10 +46,10 @@ def test_held_gives_above_the_rest_are_withdrawn_and_sent_again_for_the_rest():
     lock = manager.last_lock
     assert worker.statistics().locked == {"slots": 3}
 
-    withdrawal = one(resize(worker, 1), Command.GIVE)
+    withdrawal = only(resize(worker, 1), Command.GIVE)
     assert fields(withdrawal, Field.LOCK, Field.WANT) == (lock, 0)
 
-    give = one(manager.no(lock), Command.GIVE)
+    give = only(manager.no(lock), Command.GIVE)
     assert give.fields[Field.WANT] == 1
     worker.check_invariants()
 
@@ -61,26 +61,26 @@ def test_a_held_give_covers_places_that_came_later():
 
     actions = resize(worker, 2)
 
-    assert one(actions, Command.GIVE).fields[Field.WANT] == 2
-    assert one(actions, Command.READY).fields[Field.CREDIT] == 2
+    assert only(actions, Command.GIVE).fields[Field.WANT] == 2
+    assert only(actions, Command.READY).fields[Field.CREDIT] == 2
 
 
 @pytest.mark.rule("WMP-3.15")
 def test_jobs_that_run_go_on_and_none_begins_before_there_is_room():
     worker = make(resources={"slots": 2})
     manager = met(worker)
-    give = one(manager.wake(2), Command.GIVE)
+    give = only(manager.wake(2), Command.GIVE)
     first, second = runs(manager.take(give.fields[Field.LOCK], b"a", b"b"))
 
-    ready = one(resize(worker, 1), Command.READY)
+    ready = only(resize(worker, 1), Command.READY)
     assert ready.fields[Field.CREDIT] == 0
     assert worker.statistics().free == {"slots": -1}
 
     actions = finish(worker, first)
-    assert one(actions, Command.DONE).columns.outcomes == [Outcome.OK]
+    assert only(actions, Command.DONE).columns.outcomes == [Outcome.OK]
     assert sent(manager.wake(1), Command.GIVE) == []
     actions = finish(worker, second)
-    assert one(actions, Command.GIVE).fields[Field.WANT] == 1
+    assert only(actions, Command.GIVE).fields[Field.WANT] == 1
     worker.check_invariants()
 
 
@@ -88,19 +88,19 @@ def test_jobs_that_run_go_on_and_none_begins_before_there_is_room():
 def test_a_job_that_can_never_start_any_more_is_handed_back():
     worker = make(resources={"slots": 1}, window=1)
     manager = met(worker)
-    give = one(manager.wake(2), Command.GIVE)
+    give = only(manager.wake(2), Command.GIVE)
     (run,) = runs(manager.take(give.fields[Field.LOCK], b"a", b"b"))
 
-    done = one(resize(worker, 0), Command.DONE)
+    done = only(resize(worker, 0), Command.DONE)
 
     assert (done.columns.ids, done.columns.outcomes) == ([2], [Outcome.CANCELLED])
-    assert one(finish(worker, run), Command.DONE).columns.ids == [1]
+    assert only(finish(worker, run), Command.DONE).columns.ids == [1]
 
 
 def test_a_result_may_have_another_codec_than_its_job():
     worker = make()
     manager = met(worker)
-    give = one(manager.wake(1), Command.GIVE)
+    give = only(manager.wake(1), Command.GIVE)
     (run,) = runs(manager.take(give.fields[Field.LOCK], b"a"))
     assert run.kind == Kind("default", SLOT)
 
@@ -108,7 +108,7 @@ def test_a_result_may_have_another_codec_than_its_job():
 
     actions = worker.handle(Finished(run.lane, [1], [Outcome.OK], [b"x"], codec="frames"), 0.0)
 
-    assert one(actions, Command.DONE).fields[Field.CODEC] == "frames"
+    assert only(actions, Command.DONE).fields[Field.CODEC] == "frames"
 
 
 def test_resources_that_shrink_leave_a_debt_until_earlier_jobs_end():

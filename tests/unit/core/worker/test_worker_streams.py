@@ -36,8 +36,8 @@ def numbers(actions, command=Command.DONE):
 
 @pytest.mark.rule("WMP-7.1")
 def test_results_are_numbered_from_1_on_in_the_session(worker, manager):
-    one, two = runs(give(manager, b"1", b"2"))
-    messages = sent(finish(worker, one), Command.DONE) + sent(finish(worker, two), Command.DONE)
+    first, two = runs(give(manager, b"1", b"2"))
+    messages = sent(finish(worker, first), Command.DONE) + sent(finish(worker, two), Command.DONE)
     assert [m.fields[Field.NUMBER] for m in messages] == [1, 2]
     assert {m.fields[Field.SESSION] for m in messages} == {1}
 

@@ -64,7 +64,7 @@ def reasons(actions: Sequence[WorkerAction]) -> list[str]:
     return [action.reason for action in actions if isinstance(action, Drop)]
 
 
-def one(actions: Sequence[WorkerAction], command: Command) -> Message:
+def only(actions: Sequence[WorkerAction], command: Command) -> Message:
     (message,) = sent(actions, command)
     return message
 

@@ -225,14 +225,15 @@ def arriving(codec: str, value: Any) -> Any:
         if isinstance(value, numpy.generic):
             return value.item()
     elif kind is tuple:
-        return [arriving(codec, one) for one in value]
+        return [arriving(codec, item) for item in value]
     if kind in (bytearray, memoryview):
         return bytes(value)
     if kind in (list, tuple, set, frozenset):
-        return kind(arriving(codec, one) for one in value)
+        return kind(arriving(codec, item) for item in value)
     if kind is dict:
         return {
-            str(key) if codec == "json" else key: arriving(codec, one) for key, one in value.items()
+            str(key) if codec == "json" else key: arriving(codec, item)
+            for key, item in value.items()
         }
     return value
 

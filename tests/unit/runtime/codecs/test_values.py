@@ -61,21 +61,21 @@ def there_and_back(value: Any, codec: str = "cbor-tags") -> Any:
 
 @pytest.mark.rule("VALUE-2.1", "VALUE-2.2", "VALUE-2.3", "VALUE-2.4", "VALUE-2.5", "VALUE-3.1")
 def test_the_values_of_the_vectors_are_decoded() -> None:
-    vectors = {one["name"]: one for one in json.loads(VECTORS.read_text(encoding="utf-8"))}
+    vectors = {vector["name"]: vector for vector in json.loads(VECTORS.read_text(encoding="utf-8"))}
     for name, codec, value, _ in valid_payloads():
-        found = decoded(codec, bytes.fromhex(vectors[name]["payload"]))
-        assert (type(found), found) == (type(value), value), name
+        decoded_value = decoded(codec, bytes.fromhex(vectors[name]["payload"]))
+        assert (type(decoded_value), decoded_value) == (type(value), value), name
 
 
 @pytest.mark.rule("VALUE-3.1", "VALUE-3.2")
 def test_the_arrays_of_the_vectors_are_decoded_and_made_again() -> None:
     pytest.importorskip("numpy")
     for name, payload, shown in array_payloads():
-        found = decoded("cbor-tags", bytes.fromhex(payload))
-        array = found["a"] if name == "array-in-a-map" else found
+        decoded_value = decoded("cbor-tags", bytes.fromhex(payload))
+        array = decoded_value["a"] if name == "array-in-a-map" else decoded_value
         expected = shown.get("a", shown)
         assert (array.tolist(), str(array.dtype)) == (expected["array"], expected["type"]), name
-        assert payload_codec("cbor-tags").encode(found).hex() == payload, name  # type: ignore[union-attr]
+        assert payload_codec("cbor-tags").encode(decoded_value).hex() == payload, name  # type: ignore[union-attr]
 
 
 @pytest.mark.rule("VALUE-2.2", "VALUE-2.3", "VALUE-2.4", "VALUE-2.5")
@@ -98,9 +98,9 @@ values = st.recursive(
     | st.text()
     | st.binary()
     | st.dates()
-    | st.datetimes().map(lambda one: one.replace(fold=0))
+    | st.datetimes().map(lambda moment: moment.replace(fold=0))
     | st.datetimes(timezones=st.just(UTC))
-    | st.times().map(lambda one: one.replace(fold=0))
+    | st.times().map(lambda moment: moment.replace(fold=0))
     | st.timedeltas()
     | st.uuids()
     | st.decimals(allow_nan=False, allow_infinity=False)
@@ -222,11 +222,11 @@ def test_arrays_of_all_kinds_arrive_as_they_were_sent() -> None:
     for kind in ("u1", "i1", "<u2", ">i2", "<i4", ">u4", "<i8", "<f2", ">f4", "<f8", "?"):
         for shape in ((), (0,), (6,), (2, 3), (3, 0), (1, 2, 3)):
             array = numpy.arange(numpy.prod(shape, dtype=int)).astype(kind).reshape(shape)
-            for one in (array, array.T, array[..., ::2] if array.ndim else array):
-                for value in (there_and_back(one), there_and_back([one])[0]):
-                    assert value.dtype.newbyteorder("=") == one.dtype.newbyteorder("=")
-                    assert value.shape == one.shape
-                    assert (value == one).all()
+            for view in (array, array.T, array[..., ::2] if array.ndim else array):
+                for value in (there_and_back(view), there_and_back([view])[0]):
+                    assert value.dtype.newbyteorder("=") == view.dtype.newbyteorder("=")
+                    assert value.shape == view.shape
+                    assert (value == view).all()
 
 
 def test_an_array_shares_the_memory_of_its_payload() -> None:
@@ -274,8 +274,8 @@ def test_an_array_may_have_a_head_that_is_longer_than_needed(payload: str) -> No
 def test_an_array_that_arrived_is_sent_on_without_a_copy() -> None:
     numpy = pytest.importorskip("numpy")
     codec = payload_codec("cbor-tags")
-    for made in (numpy.arange(1000.0), numpy.arange(12).reshape(3, 4), numpy.zeros(0)):
-        payload = codec.encode(made)
+    for array in (numpy.arange(1000.0), numpy.arange(12).reshape(3, 4), numpy.zeros(0)):
+        payload = codec.encode(array)
         frame = zmq.Frame(bytes(payload))
         assert codec.encode(decoded("cbor-tags", payload)) is payload
         sent_on = codec.encode(decoded("cbor-tags", frame.buffer))
@@ -308,7 +308,7 @@ def test_the_memory_of_a_large_payload_is_used_again_when_nothing_refers_to_it(
     others.clear()
     assert 20 << 20 < sum(map(len, free)) <= 32 << 20
     smaller = codec.encode(array[:40_000])
-    assert not any(numpy.shares_memory(one, numpy.frombuffer(smaller, "u1")) for one in free)
+    assert not any(numpy.shares_memory(item, numpy.frombuffer(smaller, "u1")) for item in free)
 
 
 def test_a_part_of_an_array_that_arrived_is_copied() -> None:
@@ -318,9 +318,9 @@ def test_a_part_of_an_array_that_arrived_is_copied() -> None:
     array = decoded("cbor-tags", payload)
 
     for other in (array[1:], array.T, array.reshape(100, 10), array.view("<i8"), array.copy()):
-        found = decoded("cbor-tags", bytes(codec.encode(other)))
-        numpy.testing.assert_array_equal(found, other, strict=True)
-        assert not numpy.shares_memory(found, array)
+        decoded_value = decoded("cbor-tags", bytes(codec.encode(other)))
+        numpy.testing.assert_array_equal(decoded_value, other, strict=True)
+        assert not numpy.shares_memory(decoded_value, array)
 
 
 def test_only_memory_that_nobody_changes_is_sent_on() -> None:
@@ -501,8 +501,8 @@ DAY = date(2024, 2, 29)
 def test_an_argument_has_the_type_of_its_annotation(kind: Any, value: Any, expected: Any) -> None:
     convert = converter_of(kind)
     assert convert is not None
-    found = convert(value)
-    assert (type(found), found) == (type(expected), expected)
+    converted = convert(value)
+    assert (type(converted), converted) == (type(expected), expected)
 
 
 @pytest.mark.parametrize("kind", [bytes, memoryview, object, Any, dict, "missing", type])
@@ -545,11 +545,11 @@ def mistaken(payload: Missing) -> None: ...  # type: ignore[name-defined]  # noq
 
 def test_a_handler_gets_the_annotated_type_also_in_another_process() -> None:
     served = pickle.loads(pickle.dumps(serve("r", visit)))
-    for one in (serve("r", visit), served):
-        assert one.convert is not None
-        assert one.convert({"when": "2024-02-29"}) == Visit(DAY)
+    for handler in (serve("r", visit), served):
+        assert handler.convert is not None
+        assert handler.convert({"when": "2024-02-29"}) == Visit(DAY)
         with pytest.raises(TypeError, match=r"the payload is not a valid Visit: .*codec='cbor'"):
-            one.convert(b"x")
+            handler.convert(b"x")
     assert serve("r", mistaken).convert is None
     assert serve("r", bytes.upper).convert is None
 

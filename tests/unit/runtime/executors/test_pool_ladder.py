@@ -322,13 +322,13 @@ def test_a_kill_by_the_kernel_reports_the_used_memory(opened: Opener, posts: Pos
     pid = pid_of(posts)
     os.kill(pid, signal.SIGKILL)
     cause = posts.cause(1, 1)
-    told = re.fullmatch(
+    match = re.fullmatch(
         rf"worker process {pid} was killed by SIGKILL, perhaps because the machine had no "
         r"memory left \(the process had used (\d+) MiB\)",
         cause,
     )
-    assert told is not None, cause
-    assert amount <= int(told[1]) < amount + 100
+    assert match is not None, cause
+    assert amount <= int(match[1]) < amount + 100
 
 
 # -- settings -------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def test_a_list_of_frames_is_a_result_of_any_handler(
     pool = opened(kind, frames_or_bytes=frames_or_bytes)
     payloads = [b"a", b"a b", b"c", b"c d", b"e f"]
     pool.run(run(1, payloads, "frames_or_bytes"))
-    expected = [one if b" " not in one else pack_frames(one.split()) for one in payloads]
+    expected = [data if b" " not in data else pack_frames(data.split()) for data in payloads]
     assert posts.results(1, range(1, 6)) == [(OK, payload) for payload in expected]
     ends = [event for event in posts.events if isinstance(event, Finished)]
     assert {id for event in ends if event.codec == "frames" for id in event.ids} == {2, 4, 5}
@@ -192,7 +192,7 @@ def test_every_job_ends_once_under_recalls_and_interrupts(
     seed = 20
     chooser = random.Random(seed)
     pool = opened(kind, 2, default=upper, other=upper_async)
-    expected, asked = set(), 0
+    expected, requested = set(), 0
     for number_ in range(200):
         k = chooser.randrange(1, 40)
         pool.run(run(number_, [b"x"] * k, chooser.choice(["default", "other"])))
@@ -200,12 +200,12 @@ def test_every_job_ends_once_under_recalls_and_interrupts(
         some = [id for id in range(1, k + 1) if chooser.random() < 0.3]
         pool.interrupt(Interrupt(number_, some[::2]))
         pool.recall(Recall(number_, some))
-        asked += 1
+        requested += 1
 
     def seen() -> set[tuple[int, int]]:
         return set(posts.ended) | {(n, id) for n, ids in posts.recalled for id in ids}
 
-    posts.until(lambda: len(posts.recalled) == asked and seen() == expected)
+    posts.until(lambda: len(posts.recalled) == requested and seen() == expected)
     count = len(posts.ended) + sum(len(ids) for _, ids in posts.recalled)
     assert count == len(expected), f"a job ended and was recalled (seed {seed})"
     assert posts.silent()

@@ -59,13 +59,13 @@ class World:
         self.clears += 1
 
     def jobs(self) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
+        results: dict[int, bytes] = {}
         for entry in self.posted:
             event = entry.seal() if isinstance(entry, OpenSubmission) else entry
             if isinstance(event, Submitted):
-                found.update(zip(event.ids, event.payloads, strict=True))
+                results.update(zip(event.ids, event.payloads, strict=True))
         self.posted.clear()
-        return found
+        return results
 
     def end(self, ids: Iterable[int], end: End = End.OK, payload: bytes | None = None) -> None:
         ids = list(ids)
@@ -207,9 +207,9 @@ def test_a_lenient_map_yields_the_errors_of_jobs_at_their_places() -> None:
     world.end([second], End.LOST, b"w1\ngone")
     world.end([first, third])
 
-    one, error, three = taken(world, pipeline)
+    first_result, error, three = taken(world, pipeline)
 
-    assert (one, three) == (b"1", b"3")
+    assert (first_result, three) == (b"1", b"3")
     assert isinstance(error, WorkerLost)
 
 
@@ -337,8 +337,8 @@ def test_bytes_are_bounded_as_well_as_jobs() -> None:
     assert len(pipeline.take()) == 16
     fill(pipeline)
     assert len(pulled) == 32
-    one = world.pipeline([bytes(5000), b""], in_flight=1000, max_bytes=1600)
-    fill(one)
+    first = world.pipeline([bytes(5000), b""], in_flight=1000, max_bytes=1600)
+    fill(first)
     assert [len(data) for data in world.jobs().values()][-1] == 5000
 
 
@@ -524,7 +524,7 @@ def test_unordered_invalid_inputs_are_results_too() -> None:
     world.end(world.jobs())
 
     results = pipeline.take()
-    assert {type(one) for one in results} == {bytes, TypeError}
+    assert {type(result) for result in results} == {bytes, TypeError}
     assert len(results) == 3
 
 
@@ -548,9 +548,9 @@ def test_async_iterables_are_joined_too_and_closed() -> None:
             closed.append("numbers")
 
     async def main() -> list[Any]:
-        found = joined(("ab", numbers()), "cbor")
-        assert isinstance(found, AsyncIterable)
-        return [pair async for pair in found]
+        inputs = joined(("ab", numbers()), "cbor")
+        assert isinstance(inputs, AsyncIterable)
+        return [pair async for pair in inputs]
 
     assert asyncio.run(main()) == [("a", 0), ("b", 1)]
     assert closed == ["numbers"]

@@ -54,7 +54,7 @@ class Inbox(list[Any]):
     """Records posted items; ``taken`` returns them as the driver would get them."""
 
     def taken(self) -> list[Any]:
-        entries = [one.seal() if isinstance(one, OpenSubmission) else one for one in self]
+        entries = [entry.seal() if isinstance(entry, OpenSubmission) else entry for entry in self]
         self.clear()
         return entries
 

@@ -1,10 +1,20 @@
-"""Beats: whether they keep the leases of a worker whose process does not run (WMP-9.18)."""
+"""The silence of a worker: when the worker counts as gone, and which beats prevent this.
+
+The manager loses a worker, with its leases and locks, after ``max_silence`` seconds without a
+message of that worker (WMP-9.3). A beat counts as such a message while the worker's process does
+not run (WMP-9.18).
+"""
 
 from __future__ import annotations
 
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.message import Field, Message
+
+
+def silent_at(worker: RemoteWorker, settings: ManagerSettings) -> float:
+    """Return the time, in seconds, at which a worker is gone unless it sends something before."""
+    return worker.last_received + settings.max_silence
 
 
 def count_beat(

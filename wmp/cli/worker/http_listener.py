@@ -26,7 +26,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @frozen
-class HttpPlace:
+class HttpListener:
     """The address at which an HTTP worker serves, and its dispatchers."""
 
     dispatchers: tuple[str, ...]
@@ -111,7 +111,7 @@ def refuse_without_dispatcher(context: click.Context) -> None:
             raise click.UsageError(f"{flag} of {source} needs --dispatcher URL", context)
 
 
-def serve_over_http(address: HttpPlace, settings: dict[str, Any], drain_timeout: float) -> int:
+def serve_over_http(address: HttpListener, settings: dict[str, Any], drain_timeout: float) -> int:
     """Serve as an HTTP worker; return the exit code.
 
     Args:
