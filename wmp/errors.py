@@ -40,10 +40,9 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from datetime import timedelta
+from wmp.duration import Duration, in_seconds
 
 __all__ = [
     "ClosedError",
@@ -230,10 +229,8 @@ class RetryLater(HandlerVerdict):
     tried again three times at most.
     """
 
-    def __init__(self, seconds: float | timedelta) -> None:
-        # The machines import this module, and may not import datetime, which has a clock.
-        if hasattr(seconds, "total_seconds"):
-            seconds = seconds.total_seconds()
+    def __init__(self, seconds: Duration) -> None:
+        seconds = in_seconds(seconds)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise TypeError(
                 f"RetryLater got {seconds!r}; expected a number of seconds, or a timedelta"

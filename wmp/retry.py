@@ -10,23 +10,14 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from attrs import field, frozen
 
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ConfigError
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-__all__ = ["Backoff", "Retry", "exponential", "in_seconds", "names_of", "spread_of"]
-
-
-def in_seconds(value: Any) -> Any:
-    """Return the seconds of a ``timedelta``, and any other value as it is."""
-    # The machines import this module, and may not import datetime, which has a clock.
-    return value.total_seconds() if hasattr(value, "total_seconds") else value
-
+__all__ = ["Backoff", "Retry", "exponential", "names_of", "spread_of"]
 
 _MAX_TIMES: Final = 1_000_000
 _MAX_WAIT: Final = 1e9
@@ -62,9 +53,7 @@ class Backoff:
             return self.maximum
 
 
-def exponential(
-    first: float | timedelta, maximum: float | timedelta, factor: float = 2.0
-) -> Backoff:
+def exponential(first: Duration, maximum: Duration, factor: float = 2.0) -> Backoff:
     """Return waits of ``first`` seconds, growing by ``factor``, up to ``maximum``."""
     return Backoff(first, maximum, factor)
 
@@ -75,7 +64,7 @@ def _classes(
     return (on,) if isinstance(on, str | type) else tuple(on)
 
 
-def _backoff(value: Backoff | float | timedelta) -> Backoff:
+def _backoff(value: Backoff | Duration) -> Backoff:
     if isinstance(value, Backoff):
         return value
     value = in_seconds(value)

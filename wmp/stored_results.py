@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from attrs import frozen
 
+from wmp.duration import Duration, in_seconds
 from wmp.actions import End, FailedAttempt
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_key, check_role
@@ -118,17 +119,18 @@ class StoredJobHandle:
         self._last = _status_of(self._results.read(self.id))
         return self._last
 
-    def wait(self, timeout: float | None = None) -> StoredJobStatus:
+    def wait(self, timeout: Duration | None = None) -> StoredJobStatus:
         """Wait until the job has ended, in any way; the store is looked at twice a second or more.
 
         Args:
-            timeout: Seconds; None for as long as it takes.
+            timeout: A number of seconds or a ``timedelta``; None for as long as it takes.
 
         Raises:
             TimeoutError: The job has not ended in time. It goes on.
             KeyError: The store has the job no more.
             StoreError: The store cannot be read.
         """
+        timeout = in_seconds(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         for pause in pauses():
             if self.status().ended is not None:
@@ -141,7 +143,7 @@ class StoredJobHandle:
             time.sleep(pause)
         raise AssertionError("pauses never end")
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> Any:
         """Wait until the job has ended, and return its result.
 
         Args:

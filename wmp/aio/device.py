@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.aio.node import AsyncServer
 from wmp.core.device import DeviceMachine as Machine
 from wmp.core.device import DeviceStatistics
@@ -55,7 +56,7 @@ class Device(AsyncServer[DeviceSettings]):
         connect: str | Sequence[str] = (),
         bind_managers: str | Sequence[str] = (),
         max_managers: int = Limits.MANAGERS,
-        max_silence: float = 6.0,
+        max_silence: Duration = 6.0,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from os import PathLike
 from typing import Any, Unpack
 
+from wmp.duration import Duration, in_seconds
 from wmp import balance
 from wmp.aio.job import Job
 from wmp.aio.node import AsyncNode
@@ -105,7 +106,7 @@ class Manager(AsyncNode[ManagerSettings]):
         policy: str | Policy = "least_recently_used",
         max_jobs: int = 1_000_000,
         max_worker_losses: int = 3,
-        max_silence: float = 6.0,
+        max_silence: Duration = 6.0,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -205,7 +206,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         return self._node.addresses
 
-    async def drain(self, timeout: float | None = None) -> None:
+    async def drain(self, timeout: Duration | None = None) -> None:
         """Accept no more jobs, and wait until all jobs have ended.
 
         Args:
@@ -218,6 +219,7 @@ class Manager(AsyncNode[ManagerSettings]):
         self.intake.submissions.refuse(
             ClosedError("the manager is draining and accepts no more jobs")
         )
+        timeout = in_seconds(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         ended = self._store is None or await self._store.wait_submitted(self._node, until)
         if ended:
@@ -231,7 +233,7 @@ class Manager(AsyncNode[ManagerSettings]):
             )
         self._node.raise_error()
 
-    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    async def close(self, timeout: Duration = CLOSE_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that have not ended after this time end here with :class:`~wmp.errors.ClosedError`, and
@@ -242,6 +244,7 @@ class Manager(AsyncNode[ManagerSettings]):
         node = self._node
         if node.forked:
             return  # The node runs in the parent process.
+        timeout = in_seconds(timeout)
         self.intake.submissions.refuse(ClosedError("the manager is closed"))
         try:
             if node.running and timeout > 0:
@@ -463,7 +466,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 bar.close()
 
     async def as_completed(
-        self, jobs: Iterable[Job], timeout: float | None = None
+        self, jobs: Iterable[Job], timeout: Duration | None = None
     ) -> AsyncIterator[Job]:
         """Yield jobs as they end, the earliest first.
 
@@ -475,6 +478,7 @@ class Manager(AsyncNode[ManagerSettings]):
             TimeoutError: Some jobs have not ended within this time. They continue.
             ClosedError: The jobs are those of the parent process, and some have not ended.
         """
+        timeout = in_seconds(timeout)
         ended: asyncio.Queue[Job] = asyncio.Queue()
         waiting = dict.fromkeys(jobs)
         if not all(job.done() for job in waiting):
@@ -498,7 +502,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """Whether the manager takes jobs: it is not on standby, and has not ended."""
         return self._node.running if self.standby is None else self.standby.over
 
-    async def wait_active(self, timeout: float | None = None) -> None:
+    async def wait_active(self, timeout: Duration | None = None) -> None:
         """Wait until the standby of this manager of a pair is over.
 
         Args:
@@ -512,10 +516,10 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         self._node.serving()
         if self.standby is not None:
-            await self.standby.wait(timeout)
+            await self.standby.wait(in_seconds(timeout))
 
     async def wait_for_workers(
-        self, count: int = 1, *, role: str | None = None, timeout: float | None = None
+        self, count: int = 1, *, role: str | None = None, timeout: Duration | None = None
     ) -> None:
         """Wait until ``count`` workers are ready.
 
@@ -530,7 +534,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ClosedError: The manager has ended.
         """
         self._node.serving()
-        await wait_for_workers(self._machine, self._node, count, role, timeout)
+        await wait_for_workers(self._machine, self._node, count, role, in_seconds(timeout))
 
     def statistics(self) -> ManagerStatistics:
         """Return a snapshot of the manager's jobs, workers and counters."""

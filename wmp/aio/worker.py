@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from wmp.duration import Duration, in_seconds
 from wmp.aio.node import AsyncServer
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
@@ -128,16 +129,16 @@ class Worker(AsyncServer[WorkerSettings]):
         pool: str = "thread",
         max_jobs_per_child: int | None = None,
         memory_per_child: int | None = None,
-        cancel_grace: float | None = CANCEL_GRACE,
+        cancel_grace: Duration | None = CANCEL_GRACE,
         on_hang: str = "report",
-        hang_timeout: float = HANG_TIMEOUT,
+        hang_timeout: Duration = HANG_TIMEOUT,
         beats: bool = True,
         retry: Retry | None = None,
         identity: bytes | str | None = None,
         label: str | None = None,
-        hold: float = 5.0,
+        hold: Duration = 5.0,
         window: int | None = None,
-        ping: float = 1.0,
+        ping: Duration = 1.0,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -347,7 +348,7 @@ class Worker(AsyncServer[WorkerSettings]):
             await asyncio.to_thread(pool.close, 0.0)
             raise
 
-    async def run(self, drain_timeout: float | None = None) -> None:
+    async def run(self, drain_timeout: Duration | None = None) -> None:
         """Serve until the worker is drained, closed or ended by a signal; see :meth:`interrupt`.
 
         Args:
@@ -376,7 +377,7 @@ class Worker(AsyncServer[WorkerSettings]):
         if self._late:
             raise TimeoutError(self._late)
 
-    async def drain(self, timeout: float | None = None) -> None:
+    async def drain(self, timeout: Duration | None = None) -> None:
         """Accept no new jobs, finish or hand back all jobs, and send BYE. ``run`` then returns.
 
         Args:
@@ -387,11 +388,12 @@ class Worker(AsyncServer[WorkerSettings]):
         """
         self._node.serving()
         self._node.drain()
+        timeout = in_seconds(timeout)
         if not await self._node.wait_ended(timeout):
             raise TimeoutError(f"jobs still run after {timeout} s; call drain() again, or close()")
         self._node.raise_error()
 
-    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+    async def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that still run after this time are interrupted, in worker processes by force. Jobs that
@@ -402,6 +404,7 @@ class Worker(AsyncServer[WorkerSettings]):
         """
         if self._node.forked:
             return  # The node runs in the parent process.
+        timeout = in_seconds(timeout)
         try:
             if self._node.running and timeout > 0:
                 self._node.drain()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
 from wmp.runtime.node.portal import Portal
@@ -50,7 +51,7 @@ class Job(concurrent.futures.Future[_R]):
         self._cancelled: JobCancelled | None = None
         self._status_callbacks: tuple[Callable[[Status], object], ...] = ()
 
-    def result(self, timeout: float | None = None) -> _R:
+    def result(self, timeout: Duration | None = None) -> _R:
         """Return the result; wait for it, for ``timeout`` seconds at most.
 
         Raises:
@@ -60,6 +61,7 @@ class Job(concurrent.futures.Future[_R]):
             TimeoutError: The job did not end within ``timeout`` seconds. The text names the cause.
             RuntimeError: The caller is on the event loop's thread, which would wait for itself.
         """
+        timeout = in_seconds(timeout)
         if not self.done():
             self._portal.check_thread()
         try:
@@ -78,12 +80,13 @@ class Job(concurrent.futures.Future[_R]):
             why = self._portal.ask(lambda: self._submissions.states.waits_for(self.id))
         return f"job {self.id} has not ended after {timeout:g} s" + (why and f": {why}")
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: Duration | None = None) -> BaseException | None:
         """Return the error; None for a job that ended with a result. Wait as ``result`` does.
 
         Raises:
             JobCancelled: The job was cancelled.
         """
+        timeout = in_seconds(timeout)
         if not self.done():
             self._portal.check_thread()
         try:

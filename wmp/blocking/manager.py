@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, Iterable, Iterator
 from os import PathLike
 from typing import Any, Protocol, TypeVar, Unpack
 
+from wmp.duration import Duration, in_seconds
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
 from wmp.aio.standby import PairNode
@@ -93,7 +94,7 @@ class Manager(BlockingNode[aio.Manager]):
         policy: str | Policy = "least_recently_used",
         max_jobs: int = 1_000_000,
         max_worker_losses: int = 3,
-        max_silence: float = 6.0,
+        max_silence: Duration = 6.0,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -141,7 +142,7 @@ class Manager(BlockingNode[aio.Manager]):
         """
         return self._inner.endpoints
 
-    def drain(self, timeout: float | None = None) -> None:
+    def drain(self, timeout: Duration | None = None) -> None:
         """Accept no more jobs, and wait until all jobs have ended.
 
         Args:
@@ -152,7 +153,7 @@ class Manager(BlockingNode[aio.Manager]):
         """
         self._portal.call(self._inner.drain(timeout))
 
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+    def close(self, timeout: Duration = CLOSE_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that have not ended after this time end here with :class:`~wmp.errors.ClosedError`, and
@@ -314,7 +315,7 @@ class Manager(BlockingNode[aio.Manager]):
             if bar is not None:
                 bar.close()
 
-    def as_completed(self, jobs: Iterable[Job], timeout: float | None = None) -> Iterator[Job]:
+    def as_completed(self, jobs: Iterable[Job], timeout: Duration | None = None) -> Iterator[Job]:
         """Yield jobs as they end, the earliest first.
 
         Args:
@@ -326,14 +327,14 @@ class Manager(BlockingNode[aio.Manager]):
             ClosedError: The jobs are those of the parent process, and some have not ended.
         """
         self._portal.check_thread()
-        yield from concurrent.futures.as_completed(jobs, timeout)  # type: ignore[misc]
+        yield from concurrent.futures.as_completed(jobs, in_seconds(timeout))  # type: ignore[misc]
 
     @property
     def active(self) -> bool:
         """Whether the manager takes jobs: it is not on standby, and has not ended."""
         return self._look(lambda: self._inner.active)
 
-    def wait_active(self, timeout: float | None = None) -> None:
+    def wait_active(self, timeout: Duration | None = None) -> None:
         """Wait until the standby of this manager of a pair is over.
 
         Args:
@@ -348,7 +349,7 @@ class Manager(BlockingNode[aio.Manager]):
         self._portal.call(self._inner.wait_active(timeout))
 
     def wait_for_workers(
-        self, count: int = 1, *, role: str | None = None, timeout: float | None = None
+        self, count: int = 1, *, role: str | None = None, timeout: Duration | None = None
     ) -> None:
         """Wait until ``count`` workers are ready.
 

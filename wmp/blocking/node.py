@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from wmp.duration import Duration
 from wmp import aio
 from wmp.aio.node import AsyncPart, AsyncProgram
 from wmp.errors import ClosedError
@@ -54,7 +55,7 @@ class BlockingPart(Generic[_PartT]):
     """
 
     def __init__(
-        self, name: str, inner: _PartT, close: Callable[[float], Coroutine[Any, Any, None]]
+        self, name: str, inner: _PartT, close: Callable[[Duration], Coroutine[Any, Any, None]]
     ) -> None:
         self._inner: _PartT = inner
         self._close_inner = close
@@ -120,7 +121,7 @@ class BlockingPart(Generic[_PartT]):
         """Stop. Idempotent, and bounded in time."""
         self._shut(0.0)
 
-    def _shut(self, timeout: float) -> None:
+    def _shut(self, timeout: Duration) -> None:
         if self._portal.opened:
             self._portal.check_thread()
         else:

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Un
 
 from attrs import evolve
 
+from wmp.duration import Duration, in_seconds
 from wmp.blocking.job import Job
 from wmp.blocking.manager import Manager
 from wmp.blocking.node import open_parts
@@ -25,7 +26,7 @@ _S_co = TypeVar("_S_co", covariant=True)
 class Awaited(Protocol[_S_co]):
     """The part of a future that has the type of its result."""
 
-    def result(self, timeout: float | None = None) -> _S_co: ...
+    def result(self, timeout: Duration | None = None) -> _S_co: ...
 
 
 class NextTask(Protocol[_P, _S_co]):
@@ -68,6 +69,14 @@ class _Derived(concurrent.futures.Future[_R]):
     """A future that other futures end."""
 
     _notified = False
+
+    def result(self, timeout: Duration | None = None) -> _R:
+        """Return the result; wait for it, for ``timeout`` at most."""
+        return super().result(in_seconds(timeout))
+
+    def exception(self, timeout: Duration | None = None) -> BaseException | None:
+        """Return the error, or None; wait for it, for ``timeout`` at most."""
+        return super().exception(in_seconds(timeout))
 
     def _end_cancelled(self) -> bool:
         """End as cancelled, unless this future has ended otherwise. ``wait`` ends then too."""

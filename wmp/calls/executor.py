@@ -18,6 +18,7 @@ from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast
 
 import attrs
 
+from wmp.duration import Duration, in_seconds
 from wmp.blocking.manager import Manager
 from wmp.calls.call import Call, PickledCall
 from wmp.calls.call_map import columns_of, results_of
@@ -228,7 +229,7 @@ class Executor(concurrent.futures.Executor):
         self,
         fn: Callable[..., _T],
         *iterables: Iterable[Any],
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
     ) -> Iterator[_T]:
@@ -251,7 +252,7 @@ class Executor(concurrent.futures.Executor):
             raise TypeError("buffersize must be an integer or None")
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else time.monotonic() + in_seconds(timeout)
         calls = self._calls_of(fn, iterables, chunksize)
         waiting = deque(calls if buffersize is None else islice(calls, buffersize))
         return results_of(waiting, calls, until, self._cancel)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import zmq
 
+from wmp.duration import Duration
 from wmp.blocking import Manager, Worker
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls
 from wmp.calls.served import handlers_of
@@ -27,7 +28,7 @@ def local(
     handlers: Mapping[str, Handler] | Handler | str | None = None,
     *,
     codec: str = "cbor",
-    cancel_grace: float | None = CANCEL_GRACE,
+    cancel_grace: Duration | None = CANCEL_GRACE,
     max_jobs_per_child: int | None = None,
     memory_per_child: int | None = None,
     **settings: Any,
@@ -151,7 +152,7 @@ class LocalManager(Manager):
         )
         self._portal.post(lambda: self._inner.node.halted(ended))
 
-    def _shut(self, timeout: float) -> None:
+    def _shut(self, timeout: Duration) -> None:
         self._ending = True
         try:
             super()._shut(timeout)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import httpx
 from attrs import frozen
 
+from wmp.duration import Duration, in_seconds
 from wmp.dispatcher.json_text import read_json
 from wmp.message import printable
 
@@ -84,7 +85,7 @@ class BoundedClient:
 
     def __init__(
         self,
-        timeout: float,
+        timeout: Duration,
         token: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -92,10 +93,11 @@ class BoundedClient:
         headers = {"Accept-Encoding": "identity"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        self._whole = 2 * timeout
+        seconds = in_seconds(timeout)
+        self._whole = 2 * seconds
         self._client = httpx.AsyncClient(
             headers=headers,
-            timeout=timeout,
+            timeout=seconds,
             limits=httpx.Limits(
                 max_connections=_CONNECTIONS,
                 max_keepalive_connections=_CONNECTIONS,

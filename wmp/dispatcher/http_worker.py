@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from wmp.duration import Duration, in_seconds
 from wmp import aio
 from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.http_guard import GuardedApp
@@ -117,7 +118,7 @@ class HttpWorker:
         self._hostname, self._port = hostname, port
         self._contacts = asyncio.get_running_loop().create_task(self._contact_for_ever())
 
-    async def close(self, timeout: float | None) -> None:
+    async def close(self, timeout: Duration | None) -> None:
         """Take no more jobs, wait for those in progress and their completions, and resign.
 
         Args:
@@ -126,7 +127,7 @@ class HttpWorker:
         self._draining = True
         tasks = [held.task for held in self._held.values() if held.task is not None]
         if tasks and not self.alone.is_set():
-            await asyncio.wait(tasks, timeout=timeout)
+            await asyncio.wait(tasks, timeout=in_seconds(timeout))
         if self._contacts is not None:
             self._contacts.cancel()
             await asyncio.gather(self._contacts, return_exceptions=True)

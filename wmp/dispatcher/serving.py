@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import zmq
 
+from wmp.duration import Duration
 from wmp import aio
 from wmp.dispatcher.api import make_api
 from wmp.dispatcher.http_guard import check_host_name
@@ -171,7 +172,7 @@ async def serve_worker(
     hostname: str | None = None,
     allow_hosts: Sequence[str] = (),
     token: str | None = None,
-    drain_timeout: float | None = None,
+    drain_timeout: Duration | None = None,
     report: Callable[[str], object],
 ) -> int:
     """Serve as an HTTP worker until a signal comes or no dispatcher is reached.

@@ -6,6 +6,7 @@ import os
 import threading
 from typing import Any, Final
 
+from wmp.duration import Duration
 from wmp.blocking import Manager
 from wmp.errors import ClosedError
 from wmp.rows.payloads import CODEC
@@ -41,7 +42,7 @@ def process_manager(terms: RowTerms) -> Manager:
         return manager
 
 
-def close_managers(timeout: float = 0.0) -> None:
+def close_managers(timeout: Duration = 0.0) -> None:
     """Close the managers of this process; those that are needed later are started again."""
     with _lock:
         mine = [key for key in _managers if key[0] == os.getpid()]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import attrs
 from attrs import field, frozen
 
+from wmp.duration import in_seconds
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.sockets.security import Security
@@ -47,14 +48,16 @@ class RowTerms:
     errors: Literal["raise", "column"] = field(default="raise")
     error_column: str = "error"
     run_limit: float | None = field(
-        default=OPTION_DEFAULTS["run_limit"], validator=attrs.validators.optional(_seconds)
+        default=OPTION_DEFAULTS["run_limit"],
+        converter=in_seconds,
+        validator=attrs.validators.optional(_seconds),
     )
     """Seconds that one attempt of a piece may run."""
     max_worker_losses: int = field(default=3)
     """Lost workers that a piece survives."""
     needs: Mapping[str, int] | None = OPTION_DEFAULTS["needs"]
     priority: int = OPTION_DEFAULTS["priority"]
-    unserved: float = field(default=30.0, validator=_seconds)
+    unserved: float = field(default=30.0, converter=in_seconds, validator=_seconds)
     """Seconds for which a waiting piece may have no worker that could do it."""
     security: Security | None = field(default=None, repr=False)
     store: str | Callable[[], Any] | None = None

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
+from wmp.duration import Duration
 from wmp.aio.node import AsyncPart
 from wmp.errors import ConfigError
 from wmp.foreign import Emit, EndRequest, Settled, Voted
@@ -69,8 +70,8 @@ class BinaryStar(AsyncPart):
         *,
         local: str,
         remote: str,
-        heartbeat: float = 1.0,
-        max_silence: float | None = None,
+        heartbeat: Duration = 1.0,
+        max_silence: Duration | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
         **options: Unpack[SocketOptions],
@@ -237,8 +238,8 @@ class StarClient(Requester[LazyClientMachine]):
         primary: str,
         backup: str,
         *,
-        timeout: float = 1.0,
-        settle: float = 2.0,
+        timeout: Duration = 1.0,
+        settle: Duration = 2.0,
         tries: int | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from wmp.duration import Duration, in_seconds
 from wmp.aio.node import AsyncPart, AsyncProgram
 from wmp.codec import unpack_error
 from wmp.errors import ConfigError, Reject, RetryLater
@@ -122,7 +123,7 @@ class DrainingPart(AsyncPart):
         """Name of this object in log lines."""
         return self._node.name
 
-    async def drain(self, timeout: float | None = None) -> None:
+    async def drain(self, timeout: Duration | None = None) -> None:
         """Take no further request, finish the requests in progress, and end.
 
         Args:
@@ -133,13 +134,14 @@ class DrainingPart(AsyncPart):
         """
         self._node.serving()
         self._node.drain()
+        timeout = in_seconds(timeout)
         if not await self._node.wait_ended(timeout):
             raise TimeoutError(
                 f"{self._IN_PROGRESS} after {timeout} s; call drain() again, or close()"
             )
         self._node.raise_error()
 
-    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+    async def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Requests that are still in progress then get no reply. In a fork of this process the call
@@ -147,6 +149,7 @@ class DrainingPart(AsyncPart):
         """
         if self._node.forked:
             return  # The node runs in the parent process.
+        timeout = in_seconds(timeout)
         try:
             if self._node.running and timeout > 0:
                 self._node.drain()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Unpack
 
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.foreign import EndRequest
 from wmp.gateways.common.aio import ForeignProgram, make_node
@@ -60,7 +61,7 @@ class Failover(Requester[LazyClientMachine]):
     def __init__(
         self,
         *endpoints: str,
-        timeout: float = 1.0,
+        timeout: Duration = 1.0,
         tries: int | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
@@ -107,7 +108,7 @@ class Shotgun(Requester[ShotgunClientMachine]):
     def __init__(
         self,
         *endpoints: str,
-        timeout: float = 2.5,
+        timeout: Duration = 2.5,
         **options: Unpack[SocketOptions],
     ) -> None:
         node = make_node(
@@ -155,9 +156,9 @@ class Agent(Requester[AgentClientMachine]):
     def __init__(
         self,
         *endpoints: str,
-        timeout: float = 3.0,
-        ping: float = 2.0,
-        ttl: float = 6.0,
+        timeout: Duration = 3.0,
+        ping: Duration = 2.0,
+        ttl: Duration = 6.0,
         **options: Unpack[SocketOptions],
     ) -> None:
         machine = AgentClientMachine(
@@ -247,7 +248,7 @@ class FreelanceServer(ForeignProgram[LazyServerMachine]):
         model: str = "agent",
         name: str = "",
         guide: bool = False,
-        remember: float = 6.0,
+        remember: Duration = 6.0,
         slots: int = 1,
         pool: str = "thread",
         as_list: bool = False,

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 import attrs
 
+from wmp.duration import Duration
 from wmp.aio.standby import PairNode
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
@@ -82,7 +83,7 @@ class Gateway(DrainingProgram):
         connect: str | Sequence[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
-        max_silence: float = 6.0,
+        max_silence: Duration = 6.0,
         star: PairNode | None = None,
         journal: Journal | str | PathLike[str] | None = None,
         **options: Unpack[SocketOptions],
@@ -174,7 +175,7 @@ class Gateway(DrainingProgram):
         self._recorders.append(recorder)
         return recorder.step
 
-    async def run(self, drain_timeout: float | None = None) -> None:
+    async def run(self, drain_timeout: Duration | None = None) -> None:
         """Serve until drained, closed or ended by a signal.
 
         In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.

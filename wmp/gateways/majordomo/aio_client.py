@@ -7,6 +7,7 @@ import functools
 from itertools import count
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import EndRequest, Requested, Withdrawn
@@ -47,7 +48,7 @@ class MajordomoClient(AsyncPart):
         self,
         endpoint: str,
         *,
-        timeout: float = 2.5,
+        timeout: Duration = 2.5,
         tries: int = 3,
         sockets: int = 16,
         **options: Unpack[SocketOptions],

@@ -7,6 +7,7 @@ import functools
 from collections import deque
 from typing import Unpack
 
+from wmp.duration import Duration, in_seconds
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import EndRequest, Requested
@@ -48,7 +49,7 @@ class MajordomoPipelinedClient(AsyncPart):
         self,
         endpoint: str,
         *,
-        timeout: float = 7.5,
+        timeout: Duration = 7.5,
         window: int = 500,
         limit: int = 100_000,
         **options: Unpack[SocketOptions],
@@ -111,7 +112,7 @@ class MajordomoPipelinedClient(AsyncPart):
         self._node.inbox.post(Requested(self._given, (name, *frames)))
         return True
 
-    async def recv(self, timeout: float | None = None) -> tuple[str, bytes | list[bytes]]:
+    async def recv(self, timeout: Duration | None = None) -> tuple[str, bytes | list[bytes]]:
         """Return service and body of the next reply.
 
         Args:
@@ -121,6 +122,7 @@ class MajordomoPipelinedClient(AsyncPart):
             NoReply: A request got no reply: each lost request ends one call. Or ``timeout`` passed.
             ClosedError: The client is not started or was closed.
         """
+        timeout = in_seconds(timeout)
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while (reply := self._try_recv()) is None:
             try:

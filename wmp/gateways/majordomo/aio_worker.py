@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Unpack
 
+from wmp.duration import Duration, in_seconds
 from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Finished, Recalled
@@ -115,11 +116,11 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         service: str | bytes,
         handler: Handler | None = None,
         *,
-        heartbeat: float = 2.5,
+        heartbeat: Duration = 2.5,
         liveness: int = 3,
         heartbeat_while_busy: bool = False,
-        reconnect: float = 2.5,
-        reconnect_max: float = 32.0,
+        reconnect: Duration = 2.5,
+        reconnect_max: Duration = 32.0,
         pool: str = "thread",
         as_list: bool = False,
         **options: Unpack[SocketOptions],
@@ -170,7 +171,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
             )
 
     async def recv(
-        self, reply: Body | None = None, timeout: float | None = None
+        self, reply: Body | None = None, timeout: Duration | None = None
     ) -> bytes | list[bytes]:
         """Send the reply to the last request, and return the next request.
 
@@ -200,7 +201,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
             assert run is not None
             done = Finished(run.lane, run.ids, [Outcome.OK], [payload], codec=codec)
             self._node.inbox.post(done)
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(in_seconds(timeout)):
             while self._given is None:
                 if not self._node.running:
                     self._node.raise_error()
@@ -211,7 +212,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         body = from_payload(self._given.kind.codec, self._given.payloads[0])
         return [bytes(frame) for frame in body] if self._as_list else from_body(body)
 
-    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+    async def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         A request that ``recv`` returned, and that has no reply yet, is given up at once: the broker

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 from attrs import field, frozen
 
+from wmp.duration import in_seconds
 from wmp.errors import ConfigError
 from wmp.gateways.gateway.door import Door, DoorFlag, numbered
 from wmp.gateways.gateway.door_machine import DoorContext
@@ -50,9 +51,9 @@ class MajordomoService:
     """Requests of a higher priority are granted first."""
     max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost workers that a request survives. With 0 no request runs twice."""
-    timeout: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, converter=in_seconds, kw_only=True)
     """Seconds within which a request must end; None for no limit."""
-    unserved: float | None = field(default=60.0, kw_only=True)
+    unserved: float | None = field(default=60.0, converter=in_seconds, kw_only=True)
     """Seconds that a request waits for a service without workers; None for no limit."""
     limit: int = field(default=100_000, kw_only=True)
     """Maximum number of requests in progress."""
@@ -136,17 +137,17 @@ class MajordomoDoor(Door):
     512 bytes more, and the first request of a service with 4096 bytes more."""
     client_limit: int = field(default=100_000, kw_only=True)
     """Maximum number of requests of one connection."""
-    heartbeat: float = field(default=2.5, kw_only=True)
+    heartbeat: float = field(default=2.5, converter=in_seconds, kw_only=True)
     """Seconds between two signs of life, from 0.01 to 60."""
     liveness: int = field(default=3, kw_only=True)
     """Number of heartbeats without a message after which a worker is forgotten."""
     busy: str = field(default="honest", kw_only=True)
     """``"honest"``: a worker may be silent while it has a request, as the workers of the guide are;
     ``"strict"``: its silence counts, too, as in 7/MDP."""
-    busy_timeout: float | None = field(default=3600.0, kw_only=True)
+    busy_timeout: float | None = field(default=3600.0, converter=in_seconds, kw_only=True)
     """Seconds after which a request at a worker counts as lost; None for no limit. A later
     heartbeat of the worker shows that it takes requests again."""
-    linger: float = field(default=10.0, kw_only=True)
+    linger: float = field(default=10.0, converter=in_seconds, kw_only=True)
     """Seconds after which a service without workers is forgotten."""
     max_workers: int = field(default=10_000, kw_only=True)
     """Maximum number of workers. A service has 4096 at most: together they are one WMP worker,

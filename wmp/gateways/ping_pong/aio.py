@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.gateways.common.aio import ForeignWorker
 from wmp.gateways.common.ping_pong_wire import PingPongWire
 from wmp.gateways.common.worker_machine import SignTimes
@@ -43,8 +44,8 @@ class PingPongWorker(ForeignWorker):
         endpoint: str,
         handler: Handler,
         *,
-        ping: float = 1.0,
-        broker_timeout: float = 1.0,
+        ping: Duration = 1.0,
+        broker_timeout: Duration = 1.0,
         n_timeouts: int = 3,
         pool: str = "thread",
         as_list: bool = False,

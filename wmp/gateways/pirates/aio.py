@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.events import Ticked
 from wmp.foreign import EndRequest
 from wmp.gateways.common.aio import ForeignProgram, ForeignWorker, make_node
@@ -49,7 +50,7 @@ class LazyClient(Requester[LazyClientMachine]):
         self,
         endpoint: str,
         *,
-        timeout: float = 2.5,
+        timeout: Duration = 2.5,
         tries: int = 3,
         on_retry: Callable[[int], object] | None = None,
         **options: Unpack[SocketOptions],
@@ -207,10 +208,10 @@ class ParanoidWorker(ForeignWorker):
         endpoint: str,
         handler: Handler,
         *,
-        heartbeat: float = 1.0,
+        heartbeat: Duration = 1.0,
         liveness: int = 3,
-        reopen: float = 1.0,
-        reopen_max: float = 32.0,
+        reopen: Duration = 1.0,
+        reopen_max: Duration = 32.0,
         pool: str = "thread",
         as_list: bool = False,
         **options: Unpack[SocketOptions],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.actions import End, Resolve
 from wmp.aio.manager import Manager
 from wmp.aio.standby import Standby
@@ -75,7 +76,7 @@ class FrontDoor(DrainingPart):
         needs: Mapping[str, int] | None = None,
         priority: int = SERVICE.priority,
         max_worker_losses: int = SERVICE.max_worker_losses,
-        timeout: float | None = SERVICE.timeout,
+        timeout: Duration | None = SERVICE.timeout,
         limit: int = SERVICE.limit,
         client_limit: int = SERVICE.client_limit,
         full: bytes | None = SERVICE.full,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from attrs import field, frozen
 
+from wmp.duration import in_seconds
 from wmp.errors import ConfigError
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
@@ -70,7 +71,7 @@ class ClientDoor(Door):
     guide: bool = field(default=False, kw_only=True)
     """Whether an empty frame behind the sequence of an agent is not part of the body, as the Python
     client of the guide sends it."""
-    remember: float = field(default=SERVICE.remember, kw_only=True)
+    remember: float = field(default=SERVICE.remember, converter=in_seconds, kw_only=True)
     """Seconds for which a reply to an agent is kept for repetitions of its request."""
     role: str = field(default=SERVICE.kind.role, kw_only=True)
     """Role of the jobs."""
@@ -80,7 +81,7 @@ class ClientDoor(Door):
     """Jobs of a higher priority are granted first."""
     max_worker_losses: int = field(default=SERVICE.max_worker_losses, kw_only=True)
     """Number of lost leases that a job survives. With 0 no request runs twice."""
-    timeout: float | None = field(default=SERVICE.timeout, kw_only=True)
+    timeout: float | None = field(default=SERVICE.timeout, converter=in_seconds, kw_only=True)
     """Seconds within which a job must end; None for no limit."""
     limit: int = field(default=SERVICE.limit, kw_only=True)
     """Maximum number of requests in progress."""
@@ -175,11 +176,11 @@ class WorkerDoor(Door):
     """Roles of the jobs that the workers do."""
     heartbeats: str | None = field(default=None, kw_only=True)
     """``"none"``, ``"one-way"`` or ``"ping-pong"``; by default the style of the protocol."""
-    heartbeat: float = field(default=BACK_DOOR.heartbeat, kw_only=True)
+    heartbeat: float = field(default=BACK_DOOR.heartbeat, converter=in_seconds, kw_only=True)
     """Seconds between two signs of life, from 0.01 to 30."""
     liveness: int = field(default=LIVENESS, kw_only=True)
     """Number of heartbeats without a message after which an idle worker is forgotten."""
-    busy_timeout: float | None = field(default=BACK_DOOR.busy_timeout, kw_only=True)
+    busy_timeout: float | None = field(default=BACK_DOOR.busy_timeout, converter=in_seconds, kw_only=True)
     """Seconds after which a request at a worker counts as lost; None for no limit. A later
     heartbeat of the worker shows that it takes requests again."""
     max_workers: int = field(default=BACK_DOOR.max_workers, kw_only=True)

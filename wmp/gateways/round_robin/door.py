@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
+from wmp.duration import in_seconds
 from wmp.errors import ConfigError
 from wmp.gateways.gateway.door import Door, DoorFlag, addresses, numbered
 from wmp.gateways.gateway.door_machine import DoorContext
@@ -62,15 +63,15 @@ class RoundRobinDoor(Door):
     priority: int = field(default=0, kw_only=True)
     max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost workers that a TRACKEXEC survives."""
-    timeout: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, converter=in_seconds, kw_only=True)
     """Seconds within which a message must be done; None for no limit."""
-    heartbeat: float = field(default=30.0, kw_only=True)
+    heartbeat: float = field(default=30.0, converter=in_seconds, kw_only=True)
     """Seconds of silence after which a worker gets PING."""
     liveness: int = field(default=3, kw_only=True)
     """Number of such times after which a silent worker has left."""
-    leave: float = field(default=15.0, kw_only=True)
+    leave: float = field(default=15.0, converter=in_seconds, kw_only=True)
     """Seconds that a worker has after DEREGISTER for the messages that it has."""
-    busy_timeout: float | None = field(default=3600.0, kw_only=True)
+    busy_timeout: float | None = field(default=3600.0, converter=in_seconds, kw_only=True)
     """Seconds after which a message at a worker counts as lost; None for no limit."""
     max_queue: int | None = field(default=None, kw_only=True)
     """Maximum number of messages that wait; the newest is dropped. None for no limit."""

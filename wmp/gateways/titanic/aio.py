@@ -14,6 +14,7 @@ from typing import Final, Unpack
 
 from attrs import frozen
 
+from wmp.duration import Duration
 from wmp.aio.node import AsyncProgram
 from wmp.errors import NoReply, StoreError, WMPError
 from wmp.foreign import Frames
@@ -78,14 +79,15 @@ class Titanic(AsyncProgram):
         endpoint: str,
         *,
         store: Store | str | os.PathLike[str],
-        timeout: float = 60.0,
+        timeout: Duration = 60.0,
         in_flight: int = 16,
-        heartbeat: float = 2.5,
+        heartbeat: Duration = 2.5,
         **options: Unpack[SocketOptions],
     ) -> None:
+        seconds = check_seconds("timeout", timeout, zero=False)
         self._client = MajordomoClient(
             endpoint,
-            timeout=check_seconds("timeout", timeout, zero=False),
+            timeout=seconds,
             tries=1,
             sockets=check_count("in_flight", in_flight, 1),
             **options,
@@ -93,7 +95,7 @@ class Titanic(AsyncProgram):
         # A lookup must not wait for the requests, and no worker for a lost broker.
         self._lookup = MajordomoClient(
             endpoint,
-            timeout=min(timeout, 2.5),
+            timeout=min(seconds, 2.5),
             tries=1,
             sockets=1,
             **options,

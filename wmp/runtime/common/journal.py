@@ -23,6 +23,7 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from wmp.duration import in_seconds
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ConfigError
 from wmp.journal.formatter import JournalFormatter
@@ -67,10 +68,10 @@ class Journal:
 
     folder: Path = field(converter=_folder)
     segment_bytes: int = field(default=64 << 20, kw_only=True)
-    segment_age: float = field(default=300.0, kw_only=True)
-    flush: float = field(default=0.25, kw_only=True)
+    segment_age: float = field(default=300.0, converter=in_seconds, kw_only=True)
+    flush: float = field(default=0.25, converter=in_seconds, kw_only=True)
     buffer: int = field(default=8 << 20, kw_only=True)
-    beat: float = field(default=5.0, kw_only=True)
+    beat: float = field(default=5.0, converter=in_seconds, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         check_count("segment_bytes", self.segment_bytes, 1)

@@ -6,6 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_count
 
@@ -30,7 +31,7 @@ def make_process_limits(
     *,
     max_jobs_per_child: int | None,
     memory_per_child: int | None,
-    cancel_grace: float | None,
+    cancel_grace: Duration | None,
 ) -> ProcessLimits:
     """Check the user's settings.
 
@@ -52,16 +53,17 @@ def make_process_limits(
         raise ConfigError(
             "this system cannot limit the memory of a process; leave memory_per_child out"
         )
-    grace: object = cancel_grace  # not all callers are type-checked
-    if grace is not None and not (
-        isinstance(grace, int | float) and not isinstance(grace, bool) and grace >= 0
+    grace = in_seconds(cancel_grace)
+    checked: object = grace  # not all callers are type-checked
+    if checked is not None and not (
+        isinstance(checked, int | float) and not isinstance(checked, bool) and checked >= 0
     ):
         raise ConfigError(
             f"cancel_grace is {grace!r}; expected a number of seconds, at least 0, or None for no "
             "limit"
         )
     return ProcessLimits(
-        max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=cancel_grace
+        max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=grace
     )
 
 

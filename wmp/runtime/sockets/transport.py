@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from wmp.duration import in_seconds
 from wmp.message import Limits
 from wmp.runtime.common.checks import check_count, check_seconds
 
@@ -13,7 +14,7 @@ _INT = 2**31 - 1
 
 @frozen(kw_only=True)
 class Transport:
-    """Options of the sockets. Times are seconds.
+    """Options of the sockets. Each time is a number of seconds, or a ``timedelta``.
 
     Raises:
         ConfigError: A value is wrong.
@@ -27,22 +28,22 @@ class Transport:
     libzmq closes the connection of a peer that sends a larger frame. This node also refuses to send
     larger frames, so use the same value on all nodes.
     """
-    linger: float = 0.5
+    linger: float = field(default=0.5, converter=in_seconds)
     """Time for which a closed node tries to send its last messages."""
-    heartbeat: float = 2.0
+    heartbeat: float = field(default=2.0, converter=in_seconds)
     """Interval of a DEALER's ZMTP heartbeats, by which libzmq itself finds dead hosts."""
-    reconnect: float = 0.05
+    reconnect: float = field(default=0.05, converter=in_seconds)
     """Time for which a DEALER waits before it tries again to connect.
 
     The wait doubles each time.
     """
-    reconnect_max: float | None = None
+    reconnect_max: float | None = field(default=None, converter=in_seconds)
     """The longest wait before another attempt to connect.
 
     None: 1 s, but 0.1 s for an address of this machine: a manager there need not wait long for a
     worker that was started before it.
     """
-    handshake: float = 10.0
+    handshake: float = field(default=10.0, converter=in_seconds)
     """Time within which a connecting peer must finish ZMTP's greeting, which holds a descriptor
     until then.
     """

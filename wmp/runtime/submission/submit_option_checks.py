@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Final, Literal, TypeAlias, cast
 
 from attrs import evolve
 
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.retry import Retry
@@ -176,7 +176,7 @@ class TermsMaker:
         return self.make(cast("SubmitOptions", options))
 
     def _storage(
-        self, stored: bool | None, unique: object, result_ttl: float | timedelta | None
+        self, stored: bool | None, unique: object, result_ttl: Duration | None
     ) -> _StoredAs | None:
         """Check the arguments about the store; None for a job that is not stored."""
         if stored is None:

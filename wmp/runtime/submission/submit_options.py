@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
+from wmp.duration import Duration
 from wmp.message import DEFAULT_ROLE
 from wmp.retry import Retry
 from wmp.runtime.common.shown_options import shown_options
@@ -23,10 +24,10 @@ class CallOptions(TypedDict, total=False):
 
     needs: Mapping[str, int] | None
     priority: int
-    timeout: float | timedelta | None
-    expires: float | timedelta | None
-    run_limit: float | timedelta | None
-    delay: float | timedelta | None
+    timeout: Duration | None
+    expires: Duration | None
+    run_limit: Duration | None
+    delay: Duration | None
     start_at: datetime | float | None
     max_worker_losses: int | None
     checksum: bool
@@ -38,7 +39,7 @@ class JobOptions(CallOptions, total=False):
 
     role: str
     stored: bool | None
-    result_ttl: float | timedelta | None
+    result_ttl: Duration | None
 
 
 class SubmitOptions(JobOptions, total=False):

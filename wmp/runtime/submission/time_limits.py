@@ -15,7 +15,7 @@ from typing import Final
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.retry import in_seconds
+from wmp.duration import in_seconds
 from wmp.runtime.common.checks import check_seconds
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from attrs import evolve
 
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, ConfigError, TransportError, WMPError
 from wmp.runtime.common.checks import check_seconds
 from wmp.runtime.common.threads import ThreadEnded, start_thread
@@ -78,12 +79,12 @@ class Fleet:
         managers: Iterable[str],
         slots: int = 1,
         resources: Mapping[str, int] | None = None,
-        life: float = 600.0,
-        drain: float = 60.0,
+        life: Duration = 600.0,
+        drain: Duration = 60.0,
         spare: int = 1,
-        admission: float = 20.0,
+        admission: Duration = 20.0,
         control: str | None = None,
-        silence: float = 30.0,
+        silence: Duration = 30.0,
         profile: ResourceProfile | None = None,
         **settings: Any,
     ) -> None:
@@ -175,7 +176,7 @@ class Fleet:
         if error is None:
             self.check()
 
-    def close(self, drain: float | None = None) -> None:
+    def close(self, drain: Duration | None = None) -> None:
         """Drain the workers, then cancel the Spark jobs that are left. Idempotent, and bounded.
 
         Args:
@@ -188,10 +189,10 @@ class Fleet:
             self._table.stop()
             self._changed.notify_all()
             threads = dict(self._threads)
-        drain = self._plan.drain if drain is None else drain
+        seconds = self._plan.drain if drain is None else in_seconds(drain)
         try:
             self._cancel_unstarted()
-            self._join(threads, drain + _MARGIN if drain else 0.0)
+            self._join(threads, seconds + _MARGIN if seconds else 0.0)
         finally:
             # After a second Ctrl-C the fleet waits for no job, but its Spark jobs must still end.
             self._cancel(threads)
@@ -248,7 +249,7 @@ class Fleet:
         for number in unstarted:
             self._jobs.cancel(str(number))
 
-    def wait(self, workers: int | None = None, timeout: float | None = None) -> None:
+    def wait(self, workers: int | None = None, timeout: Duration | None = None) -> None:
         """Wait until ``workers`` workers run; by default all that are wanted, and no other.
 
         Args:
@@ -269,6 +270,7 @@ class Fleet:
                 return running >= workers
             return running + counts[MemberState.ENDED] == len(self._table.members)
 
+        timeout = in_seconds(timeout)
         with self._changed:
             done = self._changed.wait_for(ready, timeout)
         self.check()

@@ -24,6 +24,7 @@ from typing import Final
 import pyarrow.dataset
 from attrs import define, field
 
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX
 from wmp.spark.folds.process_lines import LineNumbers
@@ -71,7 +72,7 @@ def follow(
     out: str | Path,
     made: Made,
     *,
-    idle: float | None = None,
+    idle: Duration | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
     progress: Progress | None = None,
@@ -103,7 +104,7 @@ def follow(
     if "://" in str(out):
         raise ConfigError(f"cannot follow journals into {out}: expected a folder of this machine")
     with tables_in(out, spark, master) as tables:
-        return _Follower(tables, paths, made, progress).run(idle)
+        return _Follower(tables, paths, made, progress).run(in_seconds(idle))
 
 
 @define(eq=False)

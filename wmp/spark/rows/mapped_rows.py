@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.rows import RowTerms
 from wmp.runtime.sockets.security import Security
@@ -32,11 +33,11 @@ def map_rows(
     ordered: bool = False,
     errors: Literal["raise", "column"] = "raise",
     error_column: str = "error",
-    run_limit: float | None = None,
+    run_limit: Duration | None = None,
     max_worker_losses: int = 3,
     needs: Mapping[str, int] | None = None,
     priority: int = 0,
-    unserved: float = 30.0,
+    unserved: Duration = 30.0,
     store: str | Callable[[], Any] | None = None,
     security: Security | None = None,
     observe: str | Observation | None = None,

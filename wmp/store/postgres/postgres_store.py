@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from wmp.duration import Duration
 from wmp.errors import StoreUnavailable
 from wmp.store.contract import StoreInstance
 from wmp.store.postgres import tables
@@ -82,7 +83,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         url: str,
         *,
         max_bytes: int = MAX_BYTES,
-        grace: float = GRACE,
+        grace: Duration = GRACE,
         clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

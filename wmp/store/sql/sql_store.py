@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from wmp.duration import Duration, in_seconds
 from wmp.errors import InstanceEnded
 from wmp.store.contract import JobFilter, QueuedKind, StoreInstance, SubmitterNews
 from wmp.store.sql.sql_reader import LinkT, SqlReader
@@ -60,14 +61,14 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         link: LinkT,
         *,
         max_bytes: int,
-        grace: float,
+        grace: Duration,
         clock: Callable[[], float] | None,
         monotonic: Callable[[], float],
     ) -> None:
         super().__init__(link)
         self._clock, self._monotonic = clock, monotonic
         self._max_bytes = max_bytes
-        self._grace = round(grace * 1000)
+        self._grace = round(in_seconds(grace) * 1000)
         self._offset: float | None = None
         self._trusted_from = 0.0
         self._checks_clock = True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from wmp.duration import Duration
 from wmp.errors import ConfigError, StoreFull, StoreUnavailable
 from wmp.store.contract import StoreInstance
 from wmp.store.sql.sql_store import SqlStore, refused
@@ -75,7 +76,7 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         *,
         durability: Literal["power", "process"] = "power",
         max_bytes: int = MAX_BYTES,
-        grace: float = GRACE,
+        grace: Duration = GRACE,
         group: str | int | None = None,
         reserve: int = RESERVE,
         clock: Callable[[], float] = time.time,

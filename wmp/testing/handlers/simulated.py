@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
+from wmp.duration import Duration
 from wmp import aio
 from wmp.blocking import Worker
 from wmp.checks.invariants import INVARIANTS, Violation
@@ -131,7 +132,7 @@ class SimulatedWorld:
         slots: int | None = None,
         resources: Mapping[str, int] | None = None,
         window: int | None = None,
-        takes: float | tuple[float, float] | None = None,
+        takes: Duration | tuple[Duration, Duration] | None = None,
         count: int = 1,
     ) -> None:
         """Add a worker with the arguments of :class:`wmp.Worker`.
@@ -186,7 +187,7 @@ class SimulatedWorld:
         role: str = DEFAULT_ROLE,
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         max_worker_losses: int = MAX_WORKER_LOSSES,
         key: str | None = None,
     ) -> SimulatedJob:
@@ -210,7 +211,7 @@ class SimulatedWorld:
         if needs is not None:
             taken = tuple(sorted((n, a) for n, a in check_amounts("needs", needs).items() if a))
         if timeout is not None:
-            check_seconds("timeout", timeout, zero=False)
+            timeout = check_seconds("timeout", timeout, zero=False)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ConfigError(f"priority is {priority!r}; expected a whole number")
         check_count("priority", abs(priority), maximum=Limits.UINT)
@@ -238,7 +239,7 @@ class SimulatedWorld:
         jobs = [self.submit(payload, **options) for payload in payloads]
         return (job.result() for job in jobs)
 
-    def run(self, seconds: float | None = None) -> None:
+    def run(self, seconds: Duration | None = None) -> None:
         """Let simulated time pass, with faults, until every job and every handler has ended.
 
         Faults strike for a while and then stop; otherwise no job would have to end.
@@ -251,7 +252,7 @@ class SimulatedWorld:
             Violation: This library broke one of its promises: a defect of the library.
         """
         if seconds is not None:
-            check_seconds("seconds", seconds)
+            seconds = check_seconds("seconds", seconds)
         self._world.go(seconds)
 
     def account(self, error: BaseException | None = None) -> str:
@@ -290,7 +291,7 @@ class SimulatedWorld:
         return re.sub(r"\b(worker \d+)\+", r"\1's double", "\n".join(lines))
 
 
-def _range(takes: float | tuple[float, float] | None) -> tuple[float, float] | None:
+def _range(takes: Duration | tuple[Duration, Duration] | None) -> tuple[float, float] | None:
     if takes is None:
         return None
     minimum, maximum = takes if isinstance(takes, tuple) else (takes, takes)
