@@ -151,6 +151,16 @@ def test_dead_letters_are_queued_again(wmp, path, client, four):
     assert wmp("jobs", "retry", path, four[3], "--state", "ok")[0] == 0
 
 
+def test_a_cancelled_job_is_queued_again_by_its_state(wmp, path, client, four):
+    wmp("jobs", "cancel", path, four[0])
+    code, out, err = wmp("jobs", "retry", path, four[0])
+    assert (code, out) == (1, "0 jobs queued again\n")
+    assert "for a cancelled job add --state cancelled" in err
+    assert client.job(four[0]).state is State.CANCELLED
+    assert wmp("jobs", "retry", path, four[0], "--state", "cancelled")[1] == "1 job queued again\n"
+    assert client.job(four[0]).state is State.QUEUED
+
+
 def test_jobs_are_cancelled_and_the_manager_finds_this(wmp, path, client, four):
     code, out, err = wmp("jobs", "cancel", path, four[0], four[2])
     assert (code, err) == (0, "")
