@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 
 from attrs import frozen
 
-from wmp.duration import Duration, in_seconds
 from wmp.actions import End, FailedAttempt
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_key, check_role
 from wmp.runtime.submission.results import Ended, result_of, with_history

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Unpack
 
-from wmp.duration import Duration
 from wmp.aio.node import AsyncServer
 from wmp.core.device import DeviceMachine as Machine
 from wmp.core.device import DeviceStatistics
 from wmp.core.protocol.settings import DeviceSettings
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.message import Limits
 from wmp.runtime.common.journal import Journal

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from os import PathLike
 from typing import Any, Unpack
 
-from wmp.duration import Duration, in_seconds
 from wmp import balance
 from wmp.aio.job import Job
 from wmp.aio.node import AsyncNode
@@ -19,6 +18,7 @@ from wmp.core.manager.machine import ManagerMachine as Machine
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import ManagerSettings
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, ConfigError, QueueFull, StoreFull
 from wmp.events import Cancelled
 from wmp.message import Kind, counted

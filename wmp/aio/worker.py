@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import attrs
 
-from wmp.duration import Duration, in_seconds
 from wmp.aio.node import AsyncServer
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.statistics import WorkerStatistics
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, counted, named, printable
 from wmp.retry import Retry

@@ -10,6 +10,7 @@ from typing import Unpack
 from wmp import aio
 from wmp.blocking.node import BlockingServer
 from wmp.core.device import DeviceStatistics
+from wmp.duration import Duration
 from wmp.message import Limits
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
@@ -44,7 +45,7 @@ class Device(BlockingServer[aio.Device]):
         connect: str | Sequence[str] = (),
         bind_managers: str | Sequence[str] = (),
         max_managers: int = Limits.MANAGERS,
-        max_silence: float = 6.0,
+        max_silence: Duration = 6.0,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,

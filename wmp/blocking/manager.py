@@ -8,7 +8,6 @@ from collections.abc import AsyncIterable, Iterable, Iterator
 from os import PathLike
 from typing import Any, Protocol, TypeVar, Unpack
 
-from wmp.duration import Duration, in_seconds
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
 from wmp.aio.standby import PairNode
@@ -16,6 +15,7 @@ from wmp.blocking.job import Job
 from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
+from wmp.duration import Duration, in_seconds
 from wmp.errors import QueueFull, StoreFull
 from wmp.message import Frame
 from wmp.runtime.codecs.payload_codecs import pack

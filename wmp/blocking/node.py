@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from wmp.duration import Duration
 from wmp import aio
 from wmp.aio.node import AsyncPart, AsyncProgram
+from wmp.duration import Duration
 from wmp.errors import ClosedError
 from wmp.message import named
 from wmp.runtime.node.portal import Portal

@@ -11,6 +11,7 @@ from wmp import aio
 from wmp.aio.worker import DRAIN_TIMEOUT, HANG_TIMEOUT, _HandlerT
 from wmp.blocking.node import BlockingServer
 from wmp.core.worker.statistics import WorkerStatistics
+from wmp.duration import Duration
 from wmp.message import DEFAULT_ROLE
 from wmp.retry import Retry
 from wmp.runtime.common.journal import Journal
@@ -81,16 +82,16 @@ class Worker(BlockingServer[aio.Worker]):
         pool: str = "thread",
         max_jobs_per_child: int | None = None,
         memory_per_child: int | None = None,
-        cancel_grace: float | None = CANCEL_GRACE,
+        cancel_grace: Duration | None = CANCEL_GRACE,
         on_hang: str = "report",
-        hang_timeout: float = HANG_TIMEOUT,
+        hang_timeout: Duration = HANG_TIMEOUT,
         beats: bool = True,
         retry: Retry | None = None,
         identity: bytes | str | None = None,
         label: str | None = None,
-        hold: float = 5.0,
+        hold: Duration = 5.0,
         window: int | None = None,
-        ping: float = 1.0,
+        ping: Duration = 1.0,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -168,7 +169,7 @@ class Worker(BlockingServer[aio.Worker]):
         """
         super().start()
 
-    def run(self, drain_timeout: float | None = None) -> None:
+    def run(self, drain_timeout: Duration | None = None) -> None:
         """Serve until the worker is drained, closed or ended by a signal; see :meth:`interrupt`.
 
         Args:
@@ -185,7 +186,7 @@ class Worker(BlockingServer[aio.Worker]):
         """
         self._serve(lambda: self._inner.run(drain_timeout))
 
-    def drain(self, timeout: float | None = None) -> None:
+    def drain(self, timeout: Duration | None = None) -> None:
         """Accept no new jobs, finish or hand back all jobs, and send BYE. ``run`` then returns.
 
         Args:
@@ -196,7 +197,7 @@ class Worker(BlockingServer[aio.Worker]):
         """
         self._portal.call(self._inner.drain(timeout))
 
-    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+    def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that still run after this time are interrupted, in worker processes by force. Jobs that

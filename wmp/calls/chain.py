@@ -9,10 +9,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Un
 
 from attrs import evolve
 
-from wmp.duration import Duration, in_seconds
 from wmp.blocking.job import Job
 from wmp.blocking.manager import Manager
 from wmp.blocking.node import open_parts
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ConfigError
 from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.submission.submit_options import SubmitOptions

@@ -18,13 +18,13 @@ from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast
 
 import attrs
 
-from wmp.duration import Duration, in_seconds
 from wmp.blocking.manager import Manager
 from wmp.calls.call import Call, PickledCall
 from wmp.calls.call_map import columns_of, results_of
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls, module_role, path_of
 from wmp.calls.local import LocalManager, cores
 from wmp.calls.pickles import pack_call, pickle_value
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, ConfigError, InitializerFailed
 from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.common.checks import check_count

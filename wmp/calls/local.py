@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import zmq
 
-from wmp.duration import Duration
 from wmp.blocking import Manager, Worker
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls
 from wmp.calls.served import handlers_of
+from wmp.duration import Duration
 from wmp.errors import WorkersEnded
 from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.executors.handlers import Handler, as_handlers

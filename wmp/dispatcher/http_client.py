@@ -9,8 +9,8 @@ from typing import Any, Final
 import httpx
 from attrs import frozen
 
-from wmp.duration import Duration, in_seconds
 from wmp.dispatcher.json_text import read_json
+from wmp.duration import Duration, in_seconds
 from wmp.message import printable
 
 _CONNECTIONS: Final = 256

@@ -17,13 +17,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wmp.duration import Duration, in_seconds
 from wmp import aio
 from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.http_guard import GuardedApp
 from wmp.dispatcher.http_parts import JsonAnswer, StrictRoute, refusal, refuse
 from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.models import IdText
+from wmp.duration import Duration, in_seconds
 from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
 
 logger = logging.getLogger("wmp")

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import zmq
 
-from wmp.duration import Duration
 from wmp import aio
 from wmp.dispatcher.api import make_api
 from wmp.dispatcher.http_guard import check_host_name
@@ -20,6 +19,7 @@ from wmp.dispatcher.http_server import HttpServer, bound_socket, quiet_libraries
 from wmp.dispatcher.http_worker import HttpWorker
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.security import Security

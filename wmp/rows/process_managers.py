@@ -6,8 +6,8 @@ import os
 import threading
 from typing import Any, Final
 
-from wmp.duration import Duration
 from wmp.blocking import Manager
+from wmp.duration import Duration
 from wmp.errors import ClosedError
 from wmp.rows.payloads import CODEC
 from wmp.rows.row_terms import RowTerms

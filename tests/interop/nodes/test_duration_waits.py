@@ -90,8 +90,8 @@ def test_the_waits_for_calls() -> None:
 
 def test_the_waits_of_gateways() -> None:
     broker = wmp.gateways.MajordomoDoor("tcp://127.0.0.1:*")
-    with wmp.gateways.Gateway(broker, bind="tcp://127.0.0.1:*") as gateway:
-        address = gateway.door_endpoints[0][0]
+    with wmp.gateways.Gateway(broker) as gateway:
+        address = gateway.doors[0][0]
         worker = wmp.gateways.MajordomoWorker(address, "echo")
         client = wmp.gateways.MajordomoPipelinedClient(address)
         with worker, client:

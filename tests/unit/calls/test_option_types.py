@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,13 +21,14 @@ from datetime import timedelta
 import wmp
 
 @wmp.task
-def resize(image: bytes, width: int = 100) -> bytes: ...
+def resize(image: bytes, width: int = 100) -> bytes:
+    return image
 
 manager = wmp.Manager(codec="cbor")
 resize.using(manager, role="gpu", run_limit=timedelta(minutes=1)).submit(b"")  # right
 resize.using(manager, rolle="gpu")  # wrong: rolle
 resize.using(rolle="gpu")  # wrong: rolle
-resize.using(timeout="soon")  # wrong: timeout
+resize.using(timeout="soon")  # wrong: str
 resize.using(wmp.aio.Manager(), rolle="gpu")  # wrong: rolle
 wmp.task(timout=5)(len)  # wrong: timout
 manager.submit(b"", prioritty=1)  # wrong: prioritty
@@ -34,14 +37,17 @@ wmp.Executor(workers=1, role="a")  # wrong: role
 """
 
 
-def test_a_type_checker_finds_unknown_and_wrong_options() -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", "-c", PROGRAM]
+def test_a_type_checker_finds_unknown_and_wrong_options(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    # The settings of this project name the files to check, and the types of this tree are wanted.
+    options = ["--config-file", os.devnull, "--cache-dir", str(tmp_path / "cache"), "--no-pretty"]
+    command = [sys.executable, "-m", "mypy", *options, str(program)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN)
 
-    found = {
-        int(line): text
-        for line, text in re.findall(r"^<string>:(\d+): error: (.*)$", run.stdout, re.MULTILINE)
-    }
+    found: dict[int, str] = {}
+    for line, text in re.findall(r"program\.py:(\d+): error: (.*)", run.stdout):
+        found[int(line)] = found.get(int(line), "") + text
     wrong = {
         number: line.partition("# wrong: ")[2]
         for number, line in enumerate(PROGRAM.splitlines(), 1)

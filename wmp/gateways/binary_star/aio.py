@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from wmp.duration import Duration
 from wmp.aio.node import AsyncPart
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.foreign import Emit, EndRequest, Settled, Voted
 from wmp.gateways.binary_star.lifecycle import StarState

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Unpack
 
 from wmp.blocking.node import BlockingPart
+from wmp.duration import Duration
 from wmp.gateways.binary_star import aio
 from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarStatistics
@@ -58,8 +59,8 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         *,
         local: str,
         remote: str,
-        heartbeat: float = 1.0,
-        max_silence: float | None = None,
+        heartbeat: Duration = 1.0,
+        max_silence: Duration | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
         **options: Unpack[SocketOptions],
@@ -152,8 +153,8 @@ class StarClient(BlockingRequester[aio.StarClient]):
         primary: str,
         backup: str,
         *,
-        timeout: float = 1.0,
-        settle: float = 2.0,
+        timeout: Duration = 1.0,
+        settle: Duration = 2.0,
         tries: int | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:

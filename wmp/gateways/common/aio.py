@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from wmp.duration import Duration, in_seconds
 from wmp.aio.node import AsyncPart, AsyncProgram
 from wmp.codec import unpack_error
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
 from wmp.foreign import ForeignAction, Frames

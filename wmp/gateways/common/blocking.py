@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from wmp.blocking.node import BlockingPart, BlockingProgram
+from wmp.duration import Duration
 from wmp.gateways.common.aio import (
     DRAIN_TIMEOUT,
     Body,
@@ -33,7 +34,7 @@ class BlockingDrainingPart(BlockingPart[_DrainingPartT]):
         """Name of this object in log lines."""
         return self._look(lambda: self._inner.name)
 
-    def drain(self, timeout: float | None = None) -> None:
+    def drain(self, timeout: Duration | None = None) -> None:
         """Take no further request, finish the requests in progress, and end.
 
         Args:
@@ -44,7 +45,7 @@ class BlockingDrainingPart(BlockingPart[_DrainingPartT]):
         """
         self._portal.call(self._inner.drain(timeout))
 
-    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+    def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Requests that are still in progress then get no reply. In a fork of this process the call

@@ -168,8 +168,8 @@ class Agent(Requester[AgentClientMachine]):
         )
         if machine.ttl <= machine.ping:
             raise ConfigError(
-                f"ttl is {ttl:g} s and ping is {ping:g} s; expected a ttl above ping, so that a "
-                "server has time for PONG"
+                f"ttl is {machine.ttl:g} s and ping is {machine.ping:g} s; expected a ttl above "
+                "ping, so that a server has time for PONG"
             )
         node = make_node(
             "agent",

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.gateways.common.blocking import BlockingForeignProgram, BlockingRequester
 from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.common.server_machine import LazyServerStatistics
@@ -49,7 +50,7 @@ class Failover(BlockingRequester[aio.Failover]):
     def __init__(
         self,
         *endpoints: str,
-        timeout: float = 1.0,
+        timeout: Duration = 1.0,
         tries: int | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
@@ -79,7 +80,7 @@ class Shotgun(BlockingRequester[aio.Shotgun]):
     def __init__(
         self,
         *endpoints: str,
-        timeout: float = 2.5,
+        timeout: Duration = 2.5,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Shotgun(*endpoints, timeout=timeout, **options)
@@ -111,9 +112,9 @@ class Agent(BlockingRequester[aio.Agent]):
     def __init__(
         self,
         *endpoints: str,
-        timeout: float = 3.0,
-        ping: float = 2.0,
-        ttl: float = 6.0,
+        timeout: Duration = 3.0,
+        ping: Duration = 2.0,
+        ttl: Duration = 6.0,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Agent(*endpoints, timeout=timeout, ping=ping, ttl=ttl, **options)
@@ -173,7 +174,7 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
         model: str = "agent",
         name: str = "",
         guide: bool = False,
-        remember: float = 6.0,
+        remember: Duration = 6.0,
         slots: int = 1,
         pool: str = "thread",
         as_list: bool = False,

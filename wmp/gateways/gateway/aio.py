@@ -10,11 +10,11 @@ from typing import Any, Unpack
 
 import attrs
 
-from wmp.duration import Duration
 from wmp.aio.standby import PairNode
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.duration import Duration
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Relieved
 from wmp.foreign import Dismissed

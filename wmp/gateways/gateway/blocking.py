@@ -21,6 +21,7 @@ from os import PathLike
 from typing import Unpack
 
 from wmp.blocking.manager import BlockingPairNode
+from wmp.duration import Duration
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.blocking import BlockingDrainingProgram
 from wmp.gateways.gateway import aio
@@ -65,7 +66,7 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
         connect: str | Sequence[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
-        max_silence: float = 6.0,
+        max_silence: Duration = 6.0,
         star: BlockingPairNode | None = None,
         journal: Journal | str | PathLike[str] | None = None,
         **options: Unpack[SocketOptions],
@@ -83,7 +84,7 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
         )
         super().__init__("gateway", inner, inner.close)
 
-    def run(self, drain_timeout: float | None = None) -> None:
+    def run(self, drain_timeout: Duration | None = None) -> None:
         """Serve until drained, closed or ended by a signal.
 
         In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.

@@ -7,8 +7,8 @@ import functools
 from itertools import count
 from typing import Unpack
 
-from wmp.duration import Duration
 from wmp.aio.node import AsyncPart
+from wmp.duration import Duration
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import EndRequest, Requested, Withdrawn
 from wmp.gateways.common.aio import Body, from_body, make_node

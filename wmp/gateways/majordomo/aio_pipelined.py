@@ -7,8 +7,8 @@ import functools
 from collections import deque
 from typing import Unpack
 
-from wmp.duration import Duration, in_seconds
 from wmp.aio.node import AsyncPart
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import EndRequest, Requested
 from wmp.gateways.common.aio import Body, from_body, make_node

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Unpack
 
-from wmp.duration import Duration, in_seconds
 from wmp.actions import Interrupt, Recall, Run
+from wmp.duration import Duration, in_seconds
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Finished, Recalled
 from wmp.foreign import Frames

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from wmp.blocking.node import BlockingPart
+from wmp.duration import Duration
 from wmp.gateways.common.aio import DRAIN_TIMEOUT, Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.common.request_client import LazyClientStatistics
@@ -56,7 +57,7 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         self,
         endpoint: str,
         *,
-        timeout: float = 2.5,
+        timeout: Duration = 2.5,
         tries: int = 3,
         sockets: int = 16,
         **options: Unpack[SocketOptions],
@@ -140,7 +141,7 @@ class MajordomoPipelinedClient(BlockingPart[aio_pipelined.MajordomoPipelinedClie
         self,
         endpoint: str,
         *,
-        timeout: float = 7.5,
+        timeout: Duration = 7.5,
         window: int = 500,
         limit: int = 100_000,
         **options: Unpack[SocketOptions],
@@ -179,7 +180,7 @@ class MajordomoPipelinedClient(BlockingPart[aio_pipelined.MajordomoPipelinedClie
         if not self._inner._try_send(service, body):
             self._portal.call(self._inner.send(service, body))
 
-    def recv(self, timeout: float | None = None) -> tuple[str, bytes | list[bytes]]:
+    def recv(self, timeout: Duration | None = None) -> tuple[str, bytes | list[bytes]]:
         """Return service and body of the next reply.
 
         Args:
@@ -235,11 +236,11 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
         service: str | bytes,
         handler: Handler | None = None,
         *,
-        heartbeat: float = 2.5,
+        heartbeat: Duration = 2.5,
         liveness: int = 3,
         heartbeat_while_busy: bool = False,
-        reconnect: float = 2.5,
-        reconnect_max: float = 32.0,
+        reconnect: Duration = 2.5,
+        reconnect_max: Duration = 32.0,
         pool: str = "thread",
         as_list: bool = False,
         **options: Unpack[SocketOptions],
@@ -270,7 +271,11 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
         """
         super().start()
 
-    def recv(self, reply: Body | None = None, timeout: float | None = None) -> bytes | list[bytes]:
+    def recv(
+        self,
+        reply: Body | None = None,
+        timeout: Duration | None = None,
+    ) -> bytes | list[bytes]:
         """Send the reply to the last request, and return the next request.
 
         Args:
@@ -286,7 +291,7 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
         """
         return self._portal.call(self._inner.recv(reply, timeout))
 
-    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+    def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         A request that ``recv`` returned, and that has no reply yet, is given up at once: the broker

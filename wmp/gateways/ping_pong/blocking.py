@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.gateways.common.blocking import BlockingForeignWorker
 from wmp.gateways.ping_pong import aio
 from wmp.runtime.executors.handlers import Handler
@@ -41,8 +42,8 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
         endpoint: str,
         handler: Handler,
         *,
-        ping: float = 1.0,
-        broker_timeout: float = 1.0,
+        ping: Duration = 1.0,
+        broker_timeout: Duration = 1.0,
         n_timeouts: int = 3,
         pool: str = "thread",
         as_list: bool = False,

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Unpack
 
+from wmp.duration import Duration
 from wmp.gateways.common.blocking import (
     BlockingForeignProgram,
     BlockingForeignWorker,
@@ -51,7 +52,7 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
         self,
         endpoint: str,
         *,
-        timeout: float = 2.5,
+        timeout: Duration = 2.5,
         tries: int = 3,
         on_retry: Callable[[int], object] | None = None,
         **options: Unpack[SocketOptions],
@@ -170,10 +171,10 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
         endpoint: str,
         handler: Handler,
         *,
-        heartbeat: float = 1.0,
+        heartbeat: Duration = 1.0,
         liveness: int = 3,
-        reopen: float = 1.0,
-        reopen_max: float = 32.0,
+        reopen: Duration = 1.0,
+        reopen_max: Duration = 32.0,
         pool: str = "thread",
         as_list: bool = False,
         **options: Unpack[SocketOptions],

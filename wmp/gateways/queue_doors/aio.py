@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Unpack
 
-from wmp.duration import Duration
 from wmp.actions import End, Resolve
 from wmp.aio.manager import Manager
 from wmp.aio.standby import Standby
+from wmp.duration import Duration
 from wmp.errors import ClosedError, ConfigError, OnStandby, QueueFull
 from wmp.events import Cancelled, Submitted
 from wmp.foreign import Arrived, Settled

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Unpack
 
 from wmp.blocking.manager import Manager
+from wmp.duration import Duration
 from wmp.gateways.common.blocking import BlockingDrainingPart
 from wmp.gateways.queue_doors import aio
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorStatistics
@@ -66,7 +67,7 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
         needs: Mapping[str, int] | None = None,
         priority: int = SERVICE.priority,
         max_worker_losses: int = SERVICE.max_worker_losses,
-        timeout: float | None = SERVICE.timeout,
+        timeout: Duration | None = SERVICE.timeout,
         limit: int = SERVICE.limit,
         client_limit: int = SERVICE.client_limit,
         full: bytes | None = SERVICE.full,

@@ -180,7 +180,9 @@ class WorkerDoor(Door):
     """Seconds between two signs of life, from 0.01 to 30."""
     liveness: int = field(default=LIVENESS, kw_only=True)
     """Number of heartbeats without a message after which an idle worker is forgotten."""
-    busy_timeout: float | None = field(default=BACK_DOOR.busy_timeout, converter=in_seconds, kw_only=True)
+    busy_timeout: float | None = field(
+        default=BACK_DOOR.busy_timeout, converter=in_seconds, kw_only=True
+    )
     """Seconds after which a request at a worker counts as lost; None for no limit. A later
     heartbeat of the worker shows that it takes requests again."""
     max_workers: int = field(default=BACK_DOOR.max_workers, kw_only=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Unpack
 
-from wmp.duration import Duration
 from wmp.actions import Drop
 from wmp.aio.node import AsyncPart
+from wmp.duration import Duration
 from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.foreign import Arrived, Emit, EndRequest, Frames, Requested, Withdrawn
 from wmp.gateways.common.aio import ForeignProgram, make_node

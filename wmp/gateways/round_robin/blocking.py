@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack, cast
 
 from wmp.blocking.node import BlockingPart
+from wmp.duration import Duration
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.gateway.blocking import Gateway
 from wmp.gateways.round_robin import aio
@@ -66,10 +67,10 @@ class RoundRobinServer(Gateway):
         commands: Mapping[Command, str] | None = None,
         max_queue: int | None = None,
         max_worker_losses: int = 3,
-        timeout: float | None = None,
-        busy_timeout: float | None = 3600.0,
+        timeout: Duration | None = None,
+        busy_timeout: Duration | None = 3600.0,
         max_slots: int = 1000,
-        heartbeat: float = 30.0,
+        heartbeat: Duration = 30.0,
         workers_of_wmp: str | Sequence[str] = (),
         watch: Callable[[str], None] | None = None,
         open: bool = False,
@@ -137,10 +138,10 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
         handlers: Mapping[Command, Handler],
         *,
         slots: int = 10,
-        timeout: float = 5.0,
+        timeout: Duration = 5.0,
         tries: int = 3,
-        handshake: float = 10.0,
-        heartbeat: float = 120.0,
+        handshake: Duration = 10.0,
+        heartbeat: Duration = 120.0,
         pool: str = "thread",
         **options: Unpack[SocketOptions],
     ) -> None:
@@ -196,9 +197,9 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
         self,
         endpoint: str,
         *,
-        timeout: float = 15.0,
-        handshake: float = 10.0,
-        heartbeat: float = 120.0,
+        timeout: Duration = 15.0,
+        handshake: Duration = 10.0,
+        heartbeat: Duration = 120.0,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.RoundRobinClient(

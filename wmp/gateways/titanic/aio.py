@@ -14,8 +14,8 @@ from typing import Final, Unpack
 
 from attrs import frozen
 
-from wmp.duration import Duration
 from wmp.aio.node import AsyncProgram
+from wmp.duration import Duration
 from wmp.errors import NoReply, StoreError, WMPError
 from wmp.foreign import Frames
 from wmp.gateways.common.aio import as_body

@@ -16,6 +16,7 @@ import os
 from typing import Unpack
 
 from wmp.blocking.node import BlockingProgram
+from wmp.duration import Duration
 from wmp.gateways.titanic import aio
 from wmp.gateways.titanic.aio import TitanicStatistics
 from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
@@ -49,9 +50,9 @@ class Titanic(BlockingProgram[aio.Titanic]):
         endpoint: str,
         *,
         store: Store | str | os.PathLike[str],
-        timeout: float = 60.0,
+        timeout: Duration = 60.0,
         in_flight: int = 16,
-        heartbeat: float = 2.5,
+        heartbeat: Duration = 2.5,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Titanic(

@@ -7,11 +7,11 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import Final, cast
+from typing import Any, Final, cast
 
+from wmp.duration import in_seconds
 from wmp.errors import ConfigError, TransportError
 from wmp.message import Limits
-from wmp.duration import Duration, in_seconds
 
 SECONDS: Final = 1e9
 """Longest time that a setting may have, some thirty years.
@@ -60,7 +60,7 @@ def check_seconds(
     Raises:
         ConfigError: The value is not such a number.
     """
-    value = in_seconds(cast("Duration", value))
+    value = cast("object", in_seconds(cast("Any", value)))
     # A comparison alone is not enough, because every comparison with NaN is false.
     if (
         isinstance(value, bool)

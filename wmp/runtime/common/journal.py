@@ -23,8 +23,8 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-from wmp.duration import in_seconds
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.duration import in_seconds
 from wmp.errors import ConfigError
 from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader

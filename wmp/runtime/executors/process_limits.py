@@ -62,9 +62,7 @@ def make_process_limits(
             f"cancel_grace is {grace!r}; expected a number of seconds, at least 0, or None for no "
             "limit"
         )
-    return ProcessLimits(
-        max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=grace
-    )
+    return ProcessLimits(max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=grace)
 
 
 def _can_limit_memory() -> bool:

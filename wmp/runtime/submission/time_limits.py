@@ -14,8 +14,8 @@ from typing import Final
 
 from attrs import field, frozen
 
-from wmp.errors import ConfigError
 from wmp.duration import in_seconds
+from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_seconds
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
-from wmp.duration import Duration
 from wmp import aio
 from wmp.blocking import Worker
 from wmp.checks.invariants import INVARIANTS, Violation
+from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, counted
 from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name
