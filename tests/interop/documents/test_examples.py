@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import signal
 import sys
@@ -67,6 +68,10 @@ SAYS = {
         r"3\. a manager asks for itself: HELLO\nall 300 requests have their replies",
     ),
     "own_policy.py": (r"worker far did \d jobs", r"worker near did (1\d|20) jobs"),
+    "pandas_frames.py": (
+        r"10 jobs returned 10000 rows; the type of days is datetime64\[[nu]s\]",
+        r"2026-01-07 +\d+\.\d",
+    ),
     "paranoid_pirate.py": (r"worker ready", r"server replied OK \(5\)"),
     "ping_pong.py": (r"worker ready", r"server replied OK \(5\)"),
     "pirate_clients.py": (
@@ -105,8 +110,15 @@ SAYS = {
 }
 
 
+NEEDS = {"pandas_frames.py": ("pyarrow", "pandas")}
+"""The packages that an example needs besides those of the tests. The lane of Spark has them."""
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
 def test_an_example_runs_and_prints_the_expected_lines(name, tmp_path, forks):
+    for package in NEEDS.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs {package}")
     process = forks.run(sys.executable, "-W", "error", str(FOLDER / name), cwd=tmp_path)
 
     assert process.returncode == 0, process.stderr
