@@ -28,7 +28,6 @@ PACKAGES = {
     "wmp.aio": "",
     "wmp.gateways": "",
     "wmp.gateways.aio": "",
-    "wmp.testing": "",
     "wmp.conformance": "",
     "wmp.rows": "pyarrow",
     "wmp.joblib": "joblib",
@@ -60,7 +59,6 @@ NOT_TIMES = {
     ("exponential", "factor"),
     ("Status", "fraction"),
     ("Status", "history"),
-    ("SimulatedJob", "terms"),
     ("CaseResult", "units"),
     ("TranscriptLine", "at"),
 }

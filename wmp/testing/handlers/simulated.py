@@ -20,7 +20,6 @@ from typing import Any
 from wmp import aio
 from wmp.blocking import Worker
 from wmp.checks.invariants import INVARIANTS, Violation
-from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, counted
 from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name
@@ -132,7 +131,7 @@ class SimulatedWorld:
         slots: int | None = None,
         resources: Mapping[str, int] | None = None,
         window: int | None = None,
-        takes: Duration | tuple[Duration, Duration] | None = None,
+        takes: float | tuple[float, float] | None = None,
         count: int = 1,
     ) -> None:
         """Add a worker with the arguments of :class:`wmp.Worker`.
@@ -187,7 +186,7 @@ class SimulatedWorld:
         role: str = DEFAULT_ROLE,
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
-        timeout: Duration | None = None,
+        timeout: float | None = None,
         max_worker_losses: int = MAX_WORKER_LOSSES,
         key: str | None = None,
     ) -> SimulatedJob:
@@ -211,7 +210,7 @@ class SimulatedWorld:
         if needs is not None:
             taken = tuple(sorted((n, a) for n, a in check_amounts("needs", needs).items() if a))
         if timeout is not None:
-            timeout = check_seconds("timeout", timeout, zero=False)
+            check_seconds("timeout", timeout, zero=False)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ConfigError(f"priority is {priority!r}; expected a whole number")
         check_count("priority", abs(priority), maximum=Limits.UINT)
@@ -239,7 +238,7 @@ class SimulatedWorld:
         jobs = [self.submit(payload, **options) for payload in payloads]
         return (job.result() for job in jobs)
 
-    def run(self, seconds: Duration | None = None) -> None:
+    def run(self, seconds: float | None = None) -> None:
         """Let simulated time pass, with faults, until every job and every handler has ended.
 
         Faults strike for a while and then stop; otherwise no job would have to end.
@@ -252,7 +251,7 @@ class SimulatedWorld:
             Violation: This library broke one of its promises: a defect of the library.
         """
         if seconds is not None:
-            seconds = check_seconds("seconds", seconds)
+            check_seconds("seconds", seconds)
         self._world.go(seconds)
 
     def account(self, error: BaseException | None = None) -> str:
@@ -291,7 +290,7 @@ class SimulatedWorld:
         return re.sub(r"\b(worker \d+)\+", r"\1's double", "\n".join(lines))
 
 
-def _range(takes: Duration | tuple[Duration, Duration] | None) -> tuple[float, float] | None:
+def _range(takes: float | tuple[float, float] | None) -> tuple[float, float] | None:
     if takes is None:
         return None
     minimum, maximum = takes if isinstance(takes, tuple) else (takes, takes)
