@@ -4,10 +4,14 @@ The primary ends in the middle. The backup takes over at the next request. The m
 the ZeroMQ guide, so each part may be another program.
 """
 
+import secrets
+
 import wmp
 from wmp.gateways import BinaryStar, LazyServer, StarClient
 
 STATES = ("tcp://127.0.0.1:7503", "tcp://127.0.0.1:7504")
+# Two programs share a file: BinaryStar(key="star.key"). Nodes of the guide have no key.
+KEY = secrets.token_bytes(32)
 
 
 def make_server(name: str, star: BinaryStar) -> LazyServer:
@@ -21,8 +25,8 @@ def make_server(name: str, star: BinaryStar) -> LazyServer:
     return LazyServer("tcp://127.0.0.1:*", handler=answer)
 
 
-primary = BinaryStar("primary", local=STATES[0], remote=STATES[1], heartbeat=0.1)
-backup = BinaryStar("backup", local=STATES[1], remote=STATES[0], heartbeat=0.1)
+primary = BinaryStar("primary", local=STATES[0], remote=STATES[1], key=KEY, heartbeat=0.1)
+backup = BinaryStar("backup", local=STATES[1], remote=STATES[0], key=KEY, heartbeat=0.1)
 first, second = make_server("primary", primary), make_server("backup", backup)
 with primary, backup, first, second:
     with StarClient(*first.endpoints, *second.endpoints, timeout=0.5, settle=0.2) as client:

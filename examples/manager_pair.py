@@ -4,6 +4,7 @@ In an installation each manager is a program of its own, on a host of its own. T
 both hosts reach (PostgreSQL), or there is none, and clients send their requests again.
 """
 
+import secrets
 import tempfile
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from wmp.gateways import BinaryStar
 
 MANAGERS = ("tcp://127.0.0.1:7511", "tcp://127.0.0.1:7512")
 STATES = ("tcp://127.0.0.1:7513", "tcp://127.0.0.1:7514")
+# In an installation both programs read one file: key="star.key".
+KEY = secrets.token_bytes(32)
 
 
 def make_manager(role: str, store: Path) -> wmp.Manager:
     """Make one manager of the pair."""
     own = 0 if role == "primary" else 1
-    star = BinaryStar(role, local=STATES[own], remote=STATES[1 - own], heartbeat=0.1)
+    star = BinaryStar(role, local=STATES[own], remote=STATES[1 - own], key=KEY, heartbeat=0.1)
     identity = ("orders-a", "orders-b")[own]
     return wmp.Manager(MANAGERS[own], identity=identity, star=star, store=store)
 

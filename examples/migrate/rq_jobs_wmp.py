@@ -1,4 +1,4 @@
-"""The same jobs with wmp. A worker does them: wmp worker work. The functions are in work.py."""
+"""The same jobs with wmp. A worker does them: wmp worker work --functions (see work.py)."""
 
 import os
 

@@ -91,8 +91,8 @@ class Executor(concurrent.futures.Executor):
     ``pickle`` also lambdas, closures and functions of the main program.
 
     ``Executor(manager)`` uses the workers of a manager. It calls functions by import path: public
-    functions of modules with which a worker was started (``wmp worker app.work``). Arguments and
-    results are values of the manager's codec, and an exception arrives as ``JobFailed``.
+    functions that a worker serves (``wmp worker app.work --functions``). Arguments and results are
+    values of the manager's codec, and an exception arrives as ``JobFailed``.
     With ``pickle=True`` it calls any function, at workers that were started with ``--pickle``.
 
     ``submit`` returns a future that is a :class:`wmp.Job` too. A call whose worker process died

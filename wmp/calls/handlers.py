@@ -57,13 +57,21 @@ def resolve(module: str, name: str) -> Callable[..., Any]:
     return function
 
 
-def has_functions(module: str) -> bool:
-    """Return whether a module that is imported already has a function for calls."""
-    for name, value in vars(sys.modules[module]).items():
-        own = callable(value) and getattr(value, "__module__", None) == module
-        if own and not name.startswith("_"):
-            return True
-    return False
+def functions_of(module: str) -> tuple[str, ...]:
+    """Return the names of the functions that a module defines at its top level (CALL-2.3).
+
+    The module is imported already. Its private functions, its classes and their methods, its
+    lambdas and the names that it imported from elsewhere are left out.
+    """
+    return tuple(
+        name
+        for name, value in vars(sys.modules[module]).items()
+        if not name.startswith("_")
+        and callable(value)
+        and not isinstance(value, type)
+        and getattr(value, "__module__", None) == module
+        and getattr(value, "__qualname__", None) == name
+    )
 
 
 def path_of(function: Any) -> tuple[str, str] | None:
@@ -112,23 +120,34 @@ class ModuleCalls:
 
     Args:
         module: Name of the module, which is imported now and in every worker process.
+        names: Names of the functions that may be called; None for all functions that the module
+            defines at its top level.
 
     Raises:
-        ConfigError: The module is ``__main__``, which another process does not have.
+        ConfigError: The module is ``__main__``, which another process does not have, or has no
+            public callable of its own under one of the names.
     """
 
     imports_main = False
     """A worker process need not import the main module of the worker's program."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, names: tuple[str, ...] | None = None) -> None:
         if module == "__main__":
             raise ConfigError("the module of calls is '__main__'; expected a module with a name")
         load_handlers(importlib.import_module, module)
         self._module = module
+        self._named = names
+        self.names = frozenset(functions_of(module) if names is None else names)
+        """The names of the functions that may be called."""
         self._functions: dict[str, Callable[..., Any]] = {}
+        for name in names or ():
+            try:
+                resolve(module, name)
+            except LookupError as error:
+                raise ConfigError(f"cannot serve {name!r} of {module}: {error}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ModuleCalls, (self._module,)
+        return ModuleCalls, (self._module, self._named)
 
     def __call__(self, call: Any) -> Any:
         match call:
@@ -144,6 +163,11 @@ class ModuleCalls:
     def _function(self, name: str) -> Callable[..., Any]:
         function = self._functions.get(name)
         if function is None:
+            if name not in self.names:
+                raise LookupError(
+                    f"this worker does not serve {name!r} of {self._module}; start it with "
+                    "--function NAME (in Python with handlers_of(…, functions=[…]))"
+                )
             function = self._functions[name] = resolve(self._module, name)
         return function
 

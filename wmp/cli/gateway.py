@@ -92,7 +92,8 @@ def _door_options(command: Callable[..., Any]) -> Callable[..., Any]:
     wmp gateway --simple-pirate tcp://127.0.0.1:5555 - --bind tcp://127.0.0.1:5570
     wmp gateway --round-robin tcp://127.0.0.1:6714
     wmp gateway --simple-pirate tcp://127.0.0.1:5001 - --bind tcp://127.0.0.1:5570 \\
-      --star primary --local tcp://127.0.0.1:5003 --remote tcp://127.0.0.1:5004
+      --star primary --local tcp://127.0.0.1:5003 --remote tcp://127.0.0.1:5004 \\
+      --star-key star.key
     wmp gateway --config gateways/paranoid-pirate/gateway.toml
     wmp gateway kill 006b8b4567 --control gate.control
     """,
@@ -121,6 +122,14 @@ def _door_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--remote", metavar="ENDPOINT", help="With --star: the --local address of the other gateway."
+)
+@click.option(
+    "--star-key",
+    metavar="FILE",
+    help=(
+        "With --star: file with a secret that both gateways share, so that each believes what the "
+        "other one reports."
+    ),
 )
 @click.option(
     "--identity",
@@ -168,6 +177,7 @@ def gateway(
     star: str | None,
     local: str | None,
     remote: str | None,
+    star_key: str | None,
     identity: str | None,
     label: str | None,
     opened: bool,
@@ -193,7 +203,10 @@ def gateway(
     """
     if context.invoked_subcommand is not None:
         return None
-    flags = (*given.values(), bind, connect, star, local, remote, identity, label, titanic, control)
+    flags = (
+        *(*given.values(), bind, connect, star, local, remote, star_key),
+        *(identity, label, titanic, control),
+    )
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal, group)) or reserve is not None:
             raise click.UsageError(
@@ -222,7 +235,7 @@ def gateway(
         connect=connect,
         identity=identity,
         label=label,
-        star=_star(star, local, remote, security, context, opened=opened),
+        star=_star(star, local, remote, star_key, security, context, opened=opened),
         security=security,
         journal=None if journal is None else Path(journal),
         control=None if control is None else Path(control),
@@ -258,6 +271,7 @@ def _star(
     role: str | None,
     local: str | None,
     remote: str | None,
+    key: str | None,
     security: Security | None,
     context: click.Context,
     *,
@@ -269,8 +283,10 @@ def _star(
         ConfigError: An address is malformed, or open to the network.
     """
     if role is None:
-        if local is not None or remote is not None:
-            raise click.UsageError("--local and --remote belong to --star; add --star", context)
+        if (local, remote, key) != (None, None, None):
+            raise click.UsageError(
+                "--local, --remote and --star-key belong to --star; add --star", context
+            )
         return None
     if local is None or remote is None:
         raise click.UsageError(
@@ -281,7 +297,8 @@ def _star(
         [local], bind=True, security=security, shared=False, open=opened, remedy=_REMEDY
     )
     check_endpoints([remote], bind=False, security=security)
-    return StarDefinition(role=role, local=local, remote=remote)
+    path = None if key is None else Path(key)
+    return StarDefinition(role=role, local=local, remote=remote, key=path)
 
 
 @gateway.command(
@@ -401,7 +418,9 @@ async def _serve(definition: GatewayDefinition) -> int:
             broker = broker_number(definition.doors)
             assert broker is not None  # the definition was checked
             store = await asyncio.to_thread(definition.titanic.opener())
-            titanic = Titanic(gateway.doors[broker][0], store=store)
+            titanic = Titanic(
+                gateway.doors[broker][0], store=store, limits=definition.titanic.limits
+            )
             await stack.enter_async_context(titanic)
             # The requests of Titanic stay in its store, so the gateway need not wait for them.
             # Titanic is a client of a door that serves already, so it comes after the gateway.

@@ -20,7 +20,7 @@ _KEPT: Final = 2.0
 Many servers close theirs after 5 s. A job that is sent at this moment gets no answer, and would
 wait for the checks that show whether the job arrived.
 """
-_MAX: Final = 1 << 20
+MAX_ANSWER: Final = 1 << 20
 """Bytes of an answer that are read, unless the caller wants more."""
 _NEVER_SENT: Final = (
     httpx.ConnectError,
@@ -81,6 +81,7 @@ class BoundedClient:
             this time.
         token: Bearer token to send.
         transport: Carries the requests; for tests.
+        whole: Seconds of a whole request, if not twice ``timeout``.
     """
 
     def __init__(
@@ -88,13 +89,15 @@ class BoundedClient:
         timeout: Duration,
         token: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        whole: float | None = None,
     ) -> None:
         # A compressed answer could be a thousand times as long as what was received.
         headers = {"Accept-Encoding": "identity"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         seconds = in_seconds(timeout)
-        self._whole = 2 * seconds
+        self._whole = 2 * seconds if whole is None else whole
         self._client = httpx.AsyncClient(
             headers=headers,
             timeout=seconds,
@@ -120,7 +123,7 @@ class BoundedClient:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        maximum: int = _MAX,
+        maximum: int = MAX_ANSWER,
     ) -> BoundedAnswer:
         """Send a request; return the answer.
 

@@ -7,18 +7,23 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import httpx
 from attrs import define
 from fastapi import FastAPI, Header, Query
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from wmp import aio
-from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
+from wmp.dispatcher.http_client import (
+    MAX_ANSWER,
+    BoundedAnswer,
+    BoundedClient,
+    RequestFailed,
+)
 from wmp.dispatcher.http_guard import GuardedApp
 from wmp.dispatcher.http_parts import JsonAnswer, StrictRoute, refusal, refuse
 from wmp.dispatcher.json_text import write_json
@@ -43,6 +48,11 @@ _LONGEST_PAUSE: Final = 5.0
 _SEEN: Final = 10_000
 """Jobs whose attempts are remembered."""
 _MAX_BODY: Final = 16 << 20
+_CONFIRMATIONS: Final = 16
+"""Jobs for which a worker without a token asks its dispatchers at the same time."""
+_CONFIRM_TIME: Final = 4.0
+"""Seconds for this question, so that the dispatcher that sends the job still waits."""
+_GONE: Final = 404
 
 
 class _WorkerExecutionModel(BaseModel):
@@ -109,6 +119,9 @@ class HttpWorker:
         """Why the last request was answered by no dispatcher."""
         self._contacts: asyncio.Task[None] | None = None
         self._client = BoundedClient(_TIMEOUT, token, transport)
+        self._trusts = token is not None
+        """Whether all that reaches the routes comes from a holder of the token."""
+        self._confirming = 0
         self.app = GuardedApp(self._make_app(), max_body=_MAX_BODY, token=token, hosts=hosts)
 
     # -- life -----------------------------------------------------------------------------------
@@ -216,6 +229,7 @@ class HttpWorker:
         first: str | None = None,
         *,
         limit: float | None = None,
+        maximum: int = MAX_ANSWER,
     ) -> BoundedAnswer | None:
         """Send a request to the first dispatcher that answers; None without one.
 
@@ -225,6 +239,7 @@ class HttpWorker:
             document: The body, as a value of JSON.
             first: The dispatcher to ask first.
             limit: Seconds for all dispatchers together.
+            maximum: Bytes of the answer that are read.
         """
         content = None if document is None else write_json(document)
         headers = None if document is None else {"Content-Type": "application/json"}
@@ -234,7 +249,9 @@ class HttpWorker:
         for url in urls:
             try:
                 async with asyncio.timeout(None if limit is None else limit / len(urls)):
-                    answer = await self._client.ask(method, url + path, content, headers)
+                    answer = await self._client.ask(
+                        method, url + path, content, headers, maximum=maximum
+                    )
             except (RequestFailed, TimeoutError) as error:
                 failures.append(f"{url}: {str(error) or 'no answer came in time'}")
                 continue
@@ -266,7 +283,7 @@ class HttpWorker:
         async def take_job(
             job: _WorkerJobModel, wmp_dispatcher: Annotated[str | None, Header()] = None
         ) -> JsonAnswer:
-            return self._take(job, wmp_dispatcher)
+            return await self._admit(job, wmp_dispatcher)
 
         @app.delete("/jobs/{id}", status_code=202)
         async def stop_job(
@@ -275,6 +292,8 @@ class HttpWorker:
             held = self._held.get(id)
             if held is None or attempt not in (None, 0, held.attempt):
                 return refusal(404, f"the worker does not have job {id}", "id")
+            if not self._trusts and await self._wanted(id, held.attempt):
+                return refusal(409, f"a dispatcher wants the result of job {id}", "id")
             held.cancelled = True
             if held.job is not None:
                 held.job.cancel()
@@ -282,8 +301,71 @@ class HttpWorker:
 
         return app
 
-    def _take(self, job: _WorkerJobModel, dispatcher: str | None) -> JsonAnswer:
-        """Take a job, or refuse it (DSP-5.7)."""
+    async def _admit(self, job: _WorkerJobModel, dispatcher: str | None) -> JsonAnswer:
+        """Take a job, or refuse it; without a token only one that a dispatcher names (DSP-5.12)."""
+        known = self._known(job)
+        if known is not None:
+            return known
+        if not self._trusts:
+            if dispatcher not in self._dispatchers:
+                dispatcher = None
+            if self._confirming >= _CONFIRMATIONS:
+                return refusal(503, f"the worker asks about {_CONFIRMATIONS} jobs already")
+            self._confirming += 1
+            try:
+                confirmed = await self._confirmed(job)
+            finally:
+                self._confirming -= 1
+            if isinstance(confirmed, JsonAnswer):
+                return confirmed
+            job = confirmed
+        return self._take(job, dispatcher)
+
+    async def _confirmed(self, job: _WorkerJobModel) -> _WorkerJobModel | JsonAnswer:
+        """Return a job as a dispatcher names it, or the refusal of a job of a stranger."""
+        answer = await self._ask(
+            "GET", f"/dispatcher/jobs/{job.id}", limit=_CONFIRM_TIME, maximum=_MAX_BODY
+        )
+        if answer is None or (not answer.good and answer.code != _GONE):
+            return refusal(503, "no dispatcher has confirmed the job")
+        attempt = job.execution.attempt
+        document = _document(answer)
+        if not self._runs_here(document, job.id, attempt):
+            text = f"no dispatcher of this worker gave it attempt {attempt} of job {job.id}"
+            return refusal(409, text, "_id")
+        try:
+            # What a stranger sends counts for nothing, so that no other payload comes with the id.
+            confirmed = _WorkerJobModel.model_validate(document)
+        except ValidationError:
+            return refusal(409, f"a dispatcher names job {job.id} in another form", "_id")
+        confirmed.execution.attempt = attempt
+        return confirmed
+
+    async def _wanted(self, id: str, attempt: int) -> bool:
+        """Return whether a dispatcher names a job as running here."""
+        answer = await self._ask(
+            "GET", f"/dispatcher/jobs/{id}", limit=_CONFIRM_TIME, maximum=_MAX_BODY
+        )
+        return answer is not None and self._runs_here(_document(answer), id, attempt)
+
+    def _runs_here(self, document: Mapping[str, Any], id: str, attempt: int) -> bool:
+        """Return whether a job document names this worker and an attempt.
+
+        Dispatchers of other programs may name neither.
+        """
+        execution = document.get("execution")
+        if not isinstance(execution, Mapping):
+            execution = {}
+        worker = execution.get("worker_id")
+        return (
+            document.get("_id") == id
+            and document.get("status") == "r"
+            and execution.get("attempt", attempt) == attempt
+            and (worker is None or self._id in (None, worker))
+        )
+
+    def _known(self, job: _WorkerJobModel) -> JsonAnswer | None:
+        """Return the answer that needs no dispatcher (DSP-5.7); None for a job to take."""
         attempt = job.execution.attempt
         held = self._held.get(job.id)
         if held is not None and held.attempt == attempt:
@@ -296,6 +378,14 @@ class HttpWorker:
             return refusal(503, f"the worker has no free place of {self._max_jobs}")
         if held is not None:
             return refusal(503, f"an earlier attempt of job {job.id} has not ended")
+        return None
+
+    def _take(self, job: _WorkerJobModel, dispatcher: str | None) -> JsonAnswer:
+        """Take a job, or refuse it (DSP-5.7)."""
+        known = self._known(job)
+        if known is not None:
+            return known
+        attempt = job.execution.attempt
         self._seen[job.id] = attempt
         while len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
@@ -366,6 +456,15 @@ class HttpWorker:
             )
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _document(answer: BoundedAnswer) -> Mapping[str, Any]:
+    """Return the object of an answer; an empty one for any other answer."""
+    try:
+        document = answer.json() if answer.good else None
+    except ValueError:
+        document = None
+    return document if isinstance(document, dict) else {}
 
 
 def _registration(answer: BoundedAnswer | None) -> tuple[str, int, int] | None:

@@ -49,8 +49,9 @@ logger = logging.getLogger("wmp")
 
 _LANE: Final = 32
 """Jobs that are sent to one worker at the same time: a slow one leaves connections to others."""
-_HEALTH: Final = 16 << 20
-"""Bytes of the answer to a health check."""
+_CHECKS: Final = 64
+"""Health checks under way of workers that answered their last one, and as many of the others: slow
+ones leave connections to the rest."""
 
 
 class Dispatcher:
@@ -122,7 +123,9 @@ class Dispatcher:
         timeout = self.settings.post_timeout / 1000
         self._workers = BoundedClient(timeout, self.token, self._transport)
         # Workers that do not answer jobs take no connections from health checks.
-        self._checks = BoundedClient(timeout, self.token, self._transport)
+        limit = self.settings.health_timeout / 1000
+        self._checks = BoundedClient(limit, self.token, self._transport, whole=limit)
+        self._check_lanes = {good: asyncio.Semaphore(_CHECKS) for good in (True, False)}
         # Callbacks leave with the headers of their submitters, and without the token.
         self._callbacks = BoundedClient(timeout, None, self._transport)
         self._running = True
@@ -276,15 +279,25 @@ class Dispatcher:
     async def _ping(self, action: PingWorker) -> None:
         worker = action.worker
         jobs = error = None
-        try:
-            url = f"{worker.url}/health_check/"
-            answer = await self._checks.ask("GET", url, maximum=_HEALTH)
-            if answer.good:
-                jobs = _named_jobs(answer)
+        maximum = self.settings.max_health_answer
+        # The wait for a turn is no failure of the worker, so it counts for no time-out (DSP-5.11).
+        async with self._check_lanes[worker.failed_pings == 0 and not worker.dead]:
+            try:
+                url = f"{worker.url}/health_check/"
+                answer = await self._checks.ask("GET", url, maximum=maximum)
+            except RequestFailed as failure:
+                error = str(failure)
             else:
-                error = f"/health_check/ answered {answer.code}; expected 200"
-        except RequestFailed as failure:
-            error = str(failure)
+                if not answer.good:
+                    error = f"/health_check/ answered {answer.code}; expected 200"
+                elif not answer.whole:
+                    error = (
+                        f"/health_check/ answered more than {maximum} bytes, which the setting "
+                        "workers.max_health_answer changes"
+                    )
+                else:
+                    # Thousands of values take milliseconds, in which the loop serves others.
+                    jobs = await asyncio.to_thread(_named_jobs, answer)
         self._handle(WorkerPinged(worker.id, action.began, error, jobs))
 
     async def _cancel(self, cancellation: Cancellation) -> None:
@@ -292,7 +305,7 @@ class Dispatcher:
         answered = False
         try:
             url += f"?attempt={cancellation.attempt}"
-            answer = await self._checks.ask("DELETE", url)
+            answer = await self._checks.ask("DELETE", url, maximum=self.settings.max_health_answer)
             answered = answer.code < 500
         except RequestFailed as error:
             logger.warning("dispatcher: the cancellation %s was not answered: %s", url, error)

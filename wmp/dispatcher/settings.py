@@ -28,6 +28,8 @@ class DispatcherSettings:
     max_failed_checks: int = _setting("workers.max_failed_checks", 3, 1)
     dead_worker_ping_interval: int = _setting("workers.dead_worker_ping_interval", 60_000, 1)
     dead_worker_max_failed_checks: int = _setting("workers.dead_worker_max_failed_checks", 10)
+    max_health_answer: int = _setting("workers.max_health_answer", 64 << 10, 1)
+    health_timeout: int = _setting("workers.health_timeout", 5_000, 1)
     timer_interval: int = _setting("event_emitters.timer.interval", 1_000, 1)
     dispatch_timeout: int = _setting("jobs.dispatch_timeout", 30_000, 1)
     post_timeout: int = _setting("jobs.post_timeout", 5_000, 1)

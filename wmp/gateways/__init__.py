@@ -7,7 +7,8 @@
 - Round robin on the LMQ layer (``specs/round-robin.md``): :class:`RoundRobinServer`,
   :class:`RoundRobinWorker`, :class:`RoundRobinClient`.
 - Majordomo 0.1 and Titanic (``specs/majordomo.md``): :class:`MajordomoClient`,
-  :class:`MajordomoPipelinedClient`, :class:`MajordomoWorker`, :class:`Titanic`.
+  :class:`MajordomoPipelinedClient`, :class:`MajordomoWorker`, :class:`Titanic`,
+  :class:`TitanicLimits`.
 - Freelance (``specs/freelance.md``): :class:`Failover`, :class:`Shotgun`, :class:`Agent`,
   :class:`FreelanceServer`.
 - Binary Star (``specs/binary-star.md``): :class:`BinaryStar`, :class:`StarClient`.
@@ -49,6 +50,7 @@ if typing.TYPE_CHECKING:
     from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
     from wmp.gateways.titanic.aio import TitanicStatistics
     from wmp.gateways.titanic.blocking import Titanic
+    from wmp.gateways.titanic.quotas import TitanicLimits
 
 __all__ = [
     "Agent",
@@ -77,6 +79,7 @@ __all__ = [
     "StarClient",
     "TableRow",
     "Titanic",
+    "TitanicLimits",
     "TitanicStatistics",
     "WorkerDoor",
     "pack_stream",
@@ -111,6 +114,7 @@ _HOMES: typing.Final = {
     "StarClient": "binary_star.blocking",
     "TableRow": "round_robin.door",
     "Titanic": "titanic.blocking",
+    "TitanicLimits": "titanic.quotas",
     "TitanicStatistics": "titanic.aio",
     "WorkerDoor": "queue_doors.doors",
     "pack_stream": "round_robin.stream_data",

@@ -16,6 +16,7 @@
     store = "titanic.db"                      # relative to this file
     reserve = 67108864                        # bytes on the disk for replies; 0 for none
     group = "jobs"                            # may use a new store, too
+    reply_ttl = 86400                         # and the other wmp.gateways.TitanicLimits
 
     [[gateway.clients]]                       # the settings of wmp.gateways.ClientDoor
     bind = "tcp://127.0.0.1:5555"
@@ -38,6 +39,7 @@
     role = "primary"
     local = "tcp://127.0.0.1:5003"
     remote = "tcp://127.0.0.1:5004"
+    key = "star.key"                          # the same file at both gateways, mode 0600
 
     [gateway.security]                        # CURVE keys, files relative to this one
     [gateway.transport]                       # options of the sockets
@@ -58,6 +60,7 @@ from wmp.errors import ConfigError
 from wmp.gateways.doors import DOORS
 from wmp.gateways.gateway.door import Door
 from wmp.gateways.titanic.majordomo_door import NO_BROKER, broker_number
+from wmp.gateways.titanic.quotas import TitanicLimits
 from wmp.message import Limits
 from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security
@@ -73,6 +76,9 @@ _REMEDY: Final = (
     "door without keys, or bind to tcp://127.0.0.1:PORT"
 )
 
+_TITANIC_STORE: Final = ("store", "reserve", "group")
+"""The keys of the table ``titanic`` that are about its store."""
+
 _ROLES: Final = ("primary", "backup")
 _ROLE: Final = '"primary" or "backup"'
 
@@ -86,6 +92,8 @@ class StarDefinition:
     remote: str
     heartbeat: float = 1.0
     max_silence: float | None = None
+    key: Path | None = None
+    """The file of the key that both nodes share; None for no key."""
 
 
 @frozen(kw_only=True)
@@ -97,6 +105,8 @@ class TitanicDefinition:
     """Bytes on the disk that are kept for replies when the disk is full; None for the default."""
     group: str | None = None
     """Name or number of the group that may use a new store, too; None for nobody but the user."""
+    limits: TitanicLimits = field(factory=TitanicLimits)
+    """What the stored requests may take, and for how long."""
 
     def opener(self) -> Callable[[], Store]:
         """Return what opens the store; the call waits for the disk, and may raise
@@ -186,12 +196,22 @@ def _titanic(table: ConfigTable, doors: Sequence[Door]) -> TitanicDefinition | N
         return TitanicDefinition(store=path)
     below = table.table("titanic")
     assert below is not None
-    below.only(attrs.fields_dict(TitanicDefinition))
+    limits = attrs.fields_dict(TitanicLimits)
+    below.only((*_TITANIC_STORE, *limits))
     store = below.path("store")
     if store is None:
         raise below.missing("store", "the name of a file, relative to this one")
+    given: dict[str, float] = {
+        key: below.seconds(key) if key.endswith("_ttl") else below.count(key, 1)
+        for key in limits.keys() & below.values.keys()
+    }
+    try:
+        titanic_limits = TitanicLimits(**given)  # type: ignore[arg-type]
+    except ConfigError as error:
+        raise ConfigError(f"{below.file}: {below.name}.{error}") from error
     return TitanicDefinition(
         store=store,
+        limits=titanic_limits,
         reserve=below.amount("reserve"),
         group=below.text("group", Limits.IDENTITY),
     )
@@ -214,6 +234,7 @@ def _star(above: ConfigTable, security: Security | None) -> StarDefinition | Non
         remote=remote,
         heartbeat=table.seconds("heartbeat") if "heartbeat" in table.values else 1.0,
         max_silence=table.seconds("max_silence") if "max_silence" in table.values else None,
+        key=table.path("key"),
     )
 
 

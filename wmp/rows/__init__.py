@@ -13,6 +13,7 @@ if importlib.util.find_spec("pyarrow") is None:
         "pip install 'worker-manager-protocol[rows]'"
     )
 
+from wmp.rows.limits import RowLimits, limits, set_limits
 from wmp.rows.payloads import CODEC, decode, encode
 from wmp.rows.pieces import Piece, TablePartition, cut
 from wmp.rows.row_handlers import handler, row_handler
@@ -22,12 +23,15 @@ from wmp.rows.row_terms import RowTerms
 __all__ = [
     "CODEC",
     "Piece",
+    "RowLimits",
     "RowTerms",
     "TablePartition",
     "cut",
     "decode",
     "encode",
     "handler",
+    "limits",
     "row_handler",
     "run_rows",
+    "set_limits",
 ]

@@ -8,6 +8,8 @@ import pyarrow
 from attrs import frozen
 
 from wmp.errors import DecodeError
+from wmp.rows.limits import check_cast, check_written_out
+from wmp.rows.stream_check import check_stream
 from wmp.runtime.codecs.payload_codecs import register_codec
 
 CODEC: Final = "arrow"
@@ -39,9 +41,11 @@ def decode(payload: bytes) -> pyarrow.RecordBatch:
     """Return the record batch of a stream; several batches are joined.
 
     Raises:
-        DecodeError: The bytes are not one whole stream of sound values.
+        DecodeError: The bytes are not one whole stream of sound values, or stand for too much
+            (ROWS-1.5 to ROWS-1.7).
     """
     try:
+        check_stream(payload)
         source = pyarrow.BufferReader(payload)
         with pyarrow.ipc.open_stream(source) as reader:
             batches = list(reader)
@@ -51,6 +55,7 @@ def decode(payload: bytes) -> pyarrow.RecordBatch:
         for batch in batches:
             # ROWS-1.2: wrong offsets would make later code read outside of the buffers.
             batch.validate(full=True)
+        check_written_out(batches, len(payload))
         if len(batches) == 1:
             return batches[0]
         if not batches:
@@ -86,13 +91,16 @@ def read_request(batch: pyarrow.RecordBatch) -> ResultRequest:
     """Return the request in the metadata of a payload.
 
     Raises:
-        DecodeError: The result schema is malformed, or lacks the error column.
+        DecodeError: The result schema is malformed, lacks the error column, or would make too many
+            bytes of the rows.
     """
     metadata = batch.schema.metadata or {}
     packed, name = metadata.get(_RESULT), metadata.get(_ERROR)
     try:
         schema = None if packed is None else pyarrow.ipc.read_schema(pyarrow.py_buffer(packed))
         error = None if name is None else name.decode()
+        if schema is not None:
+            check_cast(batch.num_rows, schema)
     except (pyarrow.ArrowException, ValueError, OSError) as wrong:
         raise DecodeError(f"the result schema of a payload cannot be read: {wrong}") from wrong
     if error is not None and (schema is None or error not in schema.names):

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow
 
+from wmp.rows.limits import check_cast
+
 _NOTHING = pyarrow.schema([])
 
 
@@ -62,11 +64,13 @@ def fit(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBat
     """Return the columns of a batch in the order and with the types of a schema.
 
     Raises:
-        ValueError: The batch has other columns, or a value does not convert.
+        ValueError: The batch has other columns, a value does not convert, or the values take too
+            many bytes.
     """
     if batch.schema.equals(schema):
         return batch.replace_schema_metadata(schema.metadata)
     _names(batch.schema.names, schema)
+    check_cast(batch.num_rows, schema)
     arrays = []
     for field in schema:
         array = batch.column(field.name)

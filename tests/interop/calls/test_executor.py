@@ -419,7 +419,7 @@ def fleet() -> Iterator[wmp.Manager]:
     """A manager with a worker of the module, without pickle."""
     with (
         wmp.Manager(codec="cbor") as manager,
-        wmp.Worker(*manager.endpoints, handlers=wmp.handlers_of(MODULE), slots=2),
+        wmp.Worker(*manager.endpoints, handlers=wmp.handlers_of(MODULE, functions=True), slots=2),
     ):
         manager.wait_for_workers(timeout=WAIT)
         yield manager

@@ -141,9 +141,13 @@ TASKS = """
 
 
 @pytest.mark.rule("CALL-1.3")
-def test_the_program_serves_the_tasks_and_functions_of_a_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "how", [("--functions",), ("--function", "whisper"), ("--config", "wmp.toml")]
+)
+def test_the_program_serves_the_tasks_and_the_functions_of_a_module_that_flags_ask_for(
+    how: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "wmp.toml").write_text("[worker]\nfunctions = true\n")
     (tmp_path / "some_tasks.py").write_text(textwrap.dedent(TASKS))
     monkeypatch.syspath_prepend(str(tmp_path))
     import some_tasks
@@ -151,7 +155,9 @@ def test_the_program_serves_the_tasks_and_functions_of_a_module(
     with (
         wmp.Manager(codec="cbor") as manager,
         wmp.Executor(manager) as executor,
-        program("worker", "some_tasks", "--connect", *manager.endpoints, cwd=tmp_path) as worker,
+        program(
+            "worker", "some_tasks", *how, "--connect", *manager.endpoints, cwd=tmp_path
+        ) as worker,
     ):
         assert some_tasks.shout.using(manager).submit("hello").result(WAIT) == "HELLO"
         assert executor.submit(some_tasks.whisper, "HELLO").result(WAIT) == "hello"

@@ -81,14 +81,14 @@ def test_a_program_with_its_own_processes_prints_the_results(name: str, forks: F
     ("name", "module"),
     [
         ("celery_tasks_wmp.py", "celery_tasks_wmp"),
-        pytest.param("rq_jobs_wmp.py", "work", marks=pytest.mark.deep),
+        pytest.param("rq_jobs_wmp.py", "work --functions", marks=pytest.mark.deep),
     ],
 )
 def test_a_program_with_a_worker_prints_the_results(name: str, module: str) -> None:
     # Not tmp_path, because the name of an ipc socket must be short.
     with (
         tempfile.TemporaryDirectory(prefix="wmp-") as folder,
-        program("worker", module, "--connect", f"ipc://{folder}/s", cwd=FOLDER) as worker,
+        program("worker", *module.split(), "--connect", f"ipc://{folder}/s", cwd=FOLDER) as worker,
         ForkedProgram(
             sys.executable, str(FOLDER / name), env={"MANAGER": f"ipc://{folder}/s"}
         ) as submitter,

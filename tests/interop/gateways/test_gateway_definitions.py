@@ -47,6 +47,9 @@ OTHER_CLIENTS = {"majordomo", "pair", "round-robin"}
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    key = tmp_path / "star.key"
+    key.write_text("a secret that both gateways of a pair share")
+    key.chmod(0o600)
     return tmp_path
 
 
@@ -317,6 +320,10 @@ def test_a_door_of_round_robin_is_read_with_its_commands(folder):
         (
             f'{MDP}[gateway.titanic]\nstore = "t"\nsize = 1',
             "gateway.titanic.size is not a known key",
+        ),
+        (
+            f'{MDP}[gateway.titanic]\nstore = "t"\nreply_ttl = 0',
+            "gateway.titanic.reply_ttl is 0.0; expected a number of seconds, more than 0",
         ),
         (f"{MDP}protocol = 1", "gateway.majordomo[0].protocol is not a known key"),
         (

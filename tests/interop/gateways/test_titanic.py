@@ -14,7 +14,14 @@ import zmq
 from tests.interop.gateways.majordomo_peers import GuideBroker, GuideWorker
 from tests.interop.programs.programs import WMP, Program
 from tests.waiting import WAIT, WAIT_MS, wait_until
-from wmp.gateways import Gateway, MajordomoClient, MajordomoDoor, MajordomoWorker, Titanic
+from wmp.gateways import (
+    Gateway,
+    MajordomoClient,
+    MajordomoDoor,
+    MajordomoWorker,
+    Titanic,
+    TitanicLimits,
+)
 
 pytestmark = pytest.mark.interop
 
@@ -96,6 +103,53 @@ def test_the_messages_have_the_frames_of_the_texts(tmp_path):
         assert call(b"titanic.close", id) == call(b"titanic.close", id) == [ok]
         assert call(b"titanic.reply", id) == call(b"titanic.reply", b"no id") == [unknown]
         assert [frame[:3] for frame in call(b"titanic.request", b"shout")] == [error]
+
+
+@pytest.mark.rule("MDP-8.10")
+def test_a_nested_request_is_refused_and_stores_nothing(tmp_path):
+    with contextlib.ExitStack() as stack:
+        (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
+        titanic = stack.enter_context(Titanic(address, store=tmp_path / "store", heartbeat=0.2))
+        client = stack.enter_context(MajordomoClient(address, timeout=WAIT))
+        for depth in (1, 100):
+            nested = [b"titanic.request"] * depth
+            reply = client.request("titanic.request", [*nested, b"shout", b"x"])
+            assert reply == b"500 a service titanic.* is not for stored requests; ask it directly"
+        seen = titanic.statistics()
+        assert (seen.stored, seen.refused) == (0, 2)
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_a_client_that_fills_its_share_leaves_room_for_others(tmp_path):
+    with contextlib.ExitStack() as stack:
+        (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
+        limits = TitanicLimits(limit=40)
+        store = tmp_path / "store"
+        stack.enter_context(Titanic(address, store=store, heartbeat=0.2, limits=limits))
+        stack.enter_context(GuideWorker(address, b"shout", 0.2))
+        hog = stack.enter_context(MajordomoClient(address, timeout=WAIT))
+        answers = [hog.request("titanic.request", [b"shout", b"x"]) for _ in range(30)]
+        assert sum(isinstance(answer, list) for answer in answers) == 20
+        assert answers[-1].startswith(b"500 this ")
+        other = stack.enter_context(MajordomoClient(address, timeout=WAIT))
+        status, id = other.request("titanic.request", [b"upper", b"y"])
+        assert status == b"200"
+        stack.enter_context(MajordomoWorker(address, "upper", bytes.upper, heartbeat=0.2))
+        assert read_reply(other, id) == [b"Y"]
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_many_services_without_workers_delay_no_other(tmp_path):
+    with contextlib.ExitStack() as stack:
+        (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
+        titanic = stack.enter_context(Titanic(address, store=tmp_path / "store", heartbeat=0.2))
+        hog = stack.enter_context(MajordomoClient(address, timeout=WAIT))
+        for number in range(600):
+            hog.request("titanic.request", [b"nobody%d" % number, b"x"])
+        stack.enter_context(GuideWorker(address, b"shout", 0.2))
+        client = stack.enter_context(MajordomoClient(address, timeout=WAIT))
+        assert read_reply(client, store_request(client, b"a")) == [b"A"]
+        assert titanic.statistics().stored == 601
 
 
 @pytest.mark.rule("MDP-8.7")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 import zmq
@@ -11,6 +13,7 @@ from tests.waiting import WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply, Reject, StarConflict
 from wmp.gateways import BinaryStar, LazyServer, StarClient
 from wmp.gateways.binary_star import aio
+from wmp.gateways.binary_star.aio import _is_private as is_private
 from wmp.gateways.binary_star.lifecycle import StarState
 
 pytestmark = pytest.mark.interop
@@ -100,6 +103,72 @@ def test_two_active_nodes_end_when_they_meet(addresses):
                     run.cancel()
 
     asyncio.run(play())
+
+
+@pytest.mark.rule("STAR-2.4", "STAR-1.7")
+def test_a_stranger_at_the_address_of_the_peer_ends_no_node(context):
+    with context.socket(zmq.PUB) as pub:
+        port = pub.bind_to_random_port("tcp://127.0.0.1")
+        node = BinaryStar(
+            "primary", local="tcp://127.0.0.1:*", remote=f"tcp://127.0.0.1:{port}", heartbeat=0.05
+        )
+        with node:
+            wait_until(node.vote)
+
+            def refused():
+                pub.send(b"3")
+                return node.statistics().dropped.get("unproven claim", 0) >= 3
+
+            wait_until(refused)
+            assert node.vote()
+
+
+@pytest.mark.rule("STAR-1.5", "STAR-2.4")
+def test_two_active_nodes_with_one_key_end_over_tcp(tmp_path):
+    key = tmp_path / "star.key"
+    key.write_bytes(b"0123456789abcdef\n")
+    key.chmod(0o600)
+    with contextlib.ExitStack() as stack:
+        reserved = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        addresses = [f"tcp://127.0.0.1:{server.getsockname()[1]}" for server in reserved]
+    one, two = (
+        BinaryStar(role, local=local, remote=remote, key=key, heartbeat=0.5)
+        for role, local, remote in (
+            ("primary", *addresses),
+            ("backup", *reversed(addresses)),
+        )
+    )
+    with one, two:
+        wait_until(lambda: two.state is StarState.PASSIVE)
+        two._inner._machine.state = StarState.ACTIVE
+        wait_until(lambda: StarState.HALTED in (one.state, two.state))
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path):
+    key = tmp_path / "star.key"
+    key.write_bytes(b"0123456789abcdef")
+    key.chmod(0o644)
+    places = {"local": "ipc://a", "remote": "ipc://b"}
+    with pytest.raises(ConfigError, match="can be read by other users"):
+        BinaryStar("primary", **places, key=key)
+    with pytest.raises(ConfigError, match="cannot be read: no such file"):
+        BinaryStar("primary", **places, key=tmp_path / "none")
+
+
+@pytest.mark.rule("STAR-1.7")
+def test_a_private_folder_proves_the_peer(tmp_path):
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    assert is_private(f"ipc://{private}/a")
+    assert not is_private("tcp://127.0.0.1:5555")
+    assert not is_private("ipc://@name")
+    private.chmod(0o770)
+    assert not is_private(f"ipc://{private}/a")
+    inner = private / "inner"
+    inner.mkdir(mode=0o700)
+    assert not is_private(f"ipc://{inner}/a")  # others can replace the inner folder
+    private.chmod(0o1777)
+    assert is_private(f"ipc://{inner}/a")
 
 
 @pytest.mark.rule("STAR-1.1")

@@ -55,7 +55,7 @@ def test_a_call_by_import_path_has_arguments_or_columns() -> None:
 
     assert calls(["capture", [1], {"two": 2}]) == [[1], {"two": 2}]
     assert calls(["add", [[1, 2], [3, 4]]]) == [4, 6]
-    assert calls(["BadError", ["a", "b"], {}]).args == ("a",)
+    assert ModuleCalls(MODULE, ("BadError",))(["BadError", ["a", "b"], {}]).args == ("a",)
 
 
 @pytest.mark.rule("CALL-2.2")
@@ -93,6 +93,74 @@ def test_a_payload_that_is_no_call_is_an_error(wrong: Any) -> None:
 def test_only_public_callables_of_the_module_itself_are_called(name: str) -> None:
     with pytest.raises(LookupError):
         ModuleCalls(MODULE)([name, [], {}])
+    with pytest.raises(ConfigError, match="cannot serve"):
+        ModuleCalls(MODULE, ("add", name))
+
+
+MIXED = """
+import os
+from json import dumps
+from subprocess import run as start
+import wmp
+
+def resize(width): return width * 2
+shrink = resize
+shout = lambda text: text.upper()
+_hidden = resize
+
+class Store:
+    def load(self): return "loaded"
+
+@wmp.task
+def double(value): return value * 2
+"""
+
+
+@pytest.fixture
+def mixed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module with a task, a function, and what else a module may have."""
+    module = types.ModuleType("mixed")
+    monkeypatch.setitem(sys.modules, "mixed", module)
+    exec(MIXED, vars(module))
+    return "mixed"
+
+
+@pytest.mark.rule("CALL-2.3")
+@pytest.mark.parametrize(
+    "name", ["shrink", "shout", "dumps", "start", "os.system", "Store", "Store.load", "_hidden"]
+)
+def test_only_the_functions_that_were_asked_for_are_called(mixed: str, name: str) -> None:
+    every = ModuleCalls(mixed)
+
+    assert every.names == {"resize", "double"}
+    assert every(["resize", [2], {}]) == 4
+    for calls in (every, ModuleCalls(mixed, ("resize",))):
+        with pytest.raises(LookupError, match="does not serve"):
+            calls([name, [], {}])
+    with pytest.raises(LookupError, match="does not serve"):
+        ModuleCalls(mixed, ("double",))(["resize", [2], {}])
+
+
+@pytest.mark.rule("CALL-2.3")
+def test_a_class_a_method_and_a_lambda_are_called_by_name_only(mixed: str) -> None:
+    calls = ModuleCalls(mixed, ("Store", "Store.load", "shout"))
+
+    assert calls(["Store.load", [calls(["Store", [], {}])], {}]) == "loaded"
+    assert calls(["shout", ["a"], {}]) == "A"
+
+
+@pytest.mark.rule("CALL-1.3")
+def test_the_functions_of_a_module_are_served_only_if_asked_for(mixed: str) -> None:
+    assert set(wmp.handlers_of(mixed)) == {"mixed.double"}
+    assert set(wmp.handlers_of(mixed, functions=True)) == {"mixed.double", "call:mixed"}
+    named = wmp.handlers_of(mixed, functions=["resize"])["call:mixed"]
+    assert pickle.loads(pickle.dumps(named)).names == {"resize"}  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"cannot serve 'cut' of mixed: .*no function 'cut'"):
+        wmp.handlers_of(mixed, functions="cut")
+    with pytest.raises(ConfigError, match="names resize of 2 modules; expected one module"):
+        wmp.handlers_of(mixed, "json", functions=["resize"])
+    with pytest.raises(ConfigError, match="names no function; name at least one"):
+        wmp.handlers_of(mixed, functions=[])
 
 
 @pytest.mark.rule("CALL-2.4")
@@ -109,7 +177,8 @@ def test_only_functions_that_their_path_leads_to_have_a_path() -> None:
 
 @pytest.mark.rule("CALL-1.1", "CALL-1.3")
 def test_a_worker_offers_the_modules_and_pickles_that_it_was_started_with() -> None:
-    assert set(wmp.handlers_of("textwrap", "json")) == {"call:textwrap", "call:json"}
+    served = wmp.handlers_of("textwrap", "json", functions=True)
+    assert set(served) == {"call:textwrap", "call:json"}
     assert set(wmp.handlers_of(pickle=True)) == {PICKLED_ROLE}
     assert module_role("textwrap") == "call:textwrap"
     with pytest.raises(ConfigError, match="'__main__'; expected a module with a name"):
@@ -124,13 +193,15 @@ def test_a_module_without_functions_and_tasks_is_refused(monkeypatch: pytest.Mon
     with pytest.raises(
         ConfigError, match=r"'empty' has no task and no public function .*empty:NAME"
     ):
-        wmp.handlers_of("empty")
+        wmp.handlers_of("empty", functions=True)
     exec("def public(): ...", vars(empty))
-    assert set(wmp.handlers_of("empty")) == {"call:empty"}
+    assert set(wmp.handlers_of("empty", functions=True)) == {"call:empty"}
+    with pytest.raises(ConfigError, match=r"'empty' has no task, .* --functions .*empty:NAME"):
+        wmp.handlers_of("empty")
 
 
 def test_handlers_can_be_sent_to_worker_processes() -> None:
-    for handler in wmp.handlers_of(MODULE, pickle=True).values():
+    for handler in wmp.handlers_of(MODULE, functions=True, pickle=True).values():
         served = pickle.loads(pickle.dumps(serve("role", handler)))
         assert served.role == "role"
         assert not _imports_main(served.call)
@@ -303,7 +374,7 @@ def test_the_role_of_a_task_is_its_name_or_another() -> None:
     assert functions.double.role == f"{MODULE}.double"
     assert functions.scale.role == "scale"
     assert set(wmp.handlers_of(MODULE)) == {
-        *(f"call:{MODULE}", f"{MODULE}.double", "scale", "flaky", "slow", "total"),
+        *(f"{MODULE}.double", "scale", "flaky", "slow", "total"),
     }
 
 

@@ -21,7 +21,7 @@ def resize(width: int) -> int:
     ("handlers", "role"),
     [
         ({"resize": resize.handler}, "resize"),
-        (handlers_of("base64"), "call:base64"),
+        (handlers_of("base64", functions=True), "call:base64"),
         (handlers_of(pickle=True), "pickled-call:"),
     ],
 )

@@ -7,10 +7,12 @@ import contextlib
 import json
 import resource
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import attrs
 import httpx
 import pytest
 
@@ -143,7 +145,7 @@ class Liar:
 
 
 LIARS = {
-    "deep": Liar(200, b'{"jobs": ' + b"[" * 100_000),
+    "deep": Liar(200, b'{"jobs": ' + b"[" * 60_000),
     "no object": Liar(200, b"[]"),
     "no list": Liar(200, b'{"jobs": {"a": 1}}'),
     "odd jobs": Liar(200, b'{"jobs": [null, 1e999, {"_id": []}, {"_id": "0"}]}'),
@@ -172,10 +174,93 @@ def test_a_broken_health_check_is_a_sign_of_life_and_is_repeated(name: str, tmp_
     run(test)
 
 
+@pytest.mark.rule("DSP-5.11")
+def test_a_long_answer_to_a_health_check_is_a_failed_check(tmp_path: Path) -> None:
+    async def test() -> None:
+        net = Net()
+        net.apps[8082] = Liar(200, b'{"jobs":[' + b"[]," * 30_000 + b"[]]}")
+        async with (
+            dispatcher_on(net, 8081, tmp_path / "jobs.db", FAST),
+            net.client(8081) as client,
+        ):
+            await client.put(WORKERS, json=WORKER)
+            while True:
+                (worker,) = (await client.get(WORKERS)).json()["workers"]
+                if worker["failedPingCount"]:
+                    break
+
+    run(test)
+
+
+@pytest.mark.rule("DSP-5.11")
+def test_health_checks_are_parsed_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    parse = service._named_jobs
+
+    def note(answer: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parse(answer)
+
+    monkeypatch.setattr(service, "_named_jobs", note)
+
+    async def test() -> None:
+        net = Net()
+        net.apps[8082] = Liar(200, b"{}")
+        async with (
+            dispatcher_on(net, 8081, tmp_path / "jobs.db", FAST),
+            net.client(8081) as client,
+        ):
+            await client.put(WORKERS, json=WORKER)
+            while not threads:
+                await asyncio.sleep(0)
+        assert threading.main_thread() not in threads
+
+    run(test)
+
+
+@pytest.mark.rule("DSP-5.11")
+def test_slow_health_checks_delay_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_CHECKS", 2)
+
+    async def test() -> None:
+        net, honest = Net(), Liar(200, b"{}")
+        hanging: set[int] = set()
+
+        async def hang(scope: Any, receive: Any, send: Any) -> None:
+            hanging.add(scope["server"][1])
+            await asyncio.Event().wait()
+
+        net.apps[8082] = honest
+        settings = attrs.evolve(FAST, health_timeout=1000)
+        async with (
+            dispatcher_on(net, 8081, tmp_path / "jobs.db", settings),
+            net.client(8081) as client,
+        ):
+            await client.put(WORKERS, json=WORKER)
+            for port in range(8100, 8108):
+                net.apps[port] = hang
+                await client.put(WORKERS, json={**WORKER, "port": port})
+            # Each slow worker fails its first check, and has its further ones in another lane.
+            while True:
+                workers = (await client.get(WORKERS)).json()["workers"]
+                failed = [worker["failedPingCount"] for worker in workers]
+                if sum(map(bool, failed)) == 8:
+                    break
+            checks = honest.checks
+            while honest.checks < checks + 3:
+                await asyncio.sleep(0)
+            (good,) = [worker for worker in workers if worker["port"] == WORKER["port"]]
+            assert (good["isDead"], good["failedPingCount"]) == (False, 0)
+
+    run(test)
+
+
 def test_a_worker_that_names_many_strange_jobs_gets_few_cancellations(tmp_path: Path) -> None:
     async def test() -> None:
         net = Net()
-        names = [f"{number:024x}" for number in range(1000, 6000)]
+        names = [f"{number:024x}" for number in range(1000, 3000)]
         liar = Liar(200, json.dumps({"jobs": names}).encode())
         net.apps[8082] = liar
         settings = DispatcherSettings(timer_interval=5)  # one check in the time of the test

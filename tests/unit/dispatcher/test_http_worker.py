@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -36,17 +37,22 @@ class FakeDispatcher:
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)
         self.bodies: list[Any] = []
+        self.jobs: dict[str, dict[str, Any]] = {}
+        """What the documents of jobs have besides; every job runs at the worker that asks."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         import json
 
         body = json.loads((await receive()).get("body") or b"null")
-        code = 200
+        code, answer = 200, {"_id": "w"}
+        id = scope["path"].rpartition("/")[2]
+        if scope["method"] == "GET":
+            answer = {**given(id=id), "status": "r", "execution": {}, **self.jobs.get(id, {})}
         if scope["path"].endswith("/completion"):
             self.bodies.append(body)
             code = self.codes.pop(0) if self.codes else 200
         await send({"type": "http.response.start", "status": code, "headers": []})
-        await send({"type": "http.response.body", "body": b'{"_id": "w"}'})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
 
 
 def test_jobs_pass_from_the_api_to_a_handler_and_back(tmp_path: Path) -> None:
@@ -113,6 +119,128 @@ def test_a_worker_refuses_what_is_late_or_too_much() -> None:
             assert await post(attempt=3) == 409
             assert await post(attempt=4) == 202
             await until(lambda: len(dispatcher.bodies) == 2)
+
+    run(test)
+
+
+@pytest.mark.rule("DSP-5.12")
+def test_a_job_of_a_stranger_is_refused_and_poisons_no_id(tmp_path: Path) -> None:
+    async def test() -> None:
+        net = Net()
+        async with (
+            dispatcher_on(net, 8081, tmp_path / "jobs.db"),
+            worker_on(net, 8082, {"echo": lambda document: document["payload"]}, 2, URL),
+            net.client(8081) as client,
+            net.client(8082) as stranger,
+        ):
+            while not (await client.get("/dispatcher/workers/")).json()["workers"]:
+                pass
+            for number in range(1, 60):
+                id = f"{number:024x}"
+                for attempt in (1, 1 << 61):
+                    answer = await stranger.post("/jobs/", json=given(attempt, id=id))
+                    assert answer.status_code == 409, answer.text
+            assert (await stranger.get("/health_check/")).json()["free"] == 2
+            jobs = []
+            for number in range(5):
+                job = {"type": "echo", "payload": number}
+                jobs.append((await client.post("/dispatcher/jobs/", json=job)).json()["_id"])
+            assert {int(id, 16) for id in jobs} <= set(range(1, 60))
+            documents: list[Any] = [{}]
+            while any(document.get("status") != "s" for document in documents):
+                documents = [(await client.get(f"/dispatcher/jobs/{id}")).json() for id in jobs]
+            assert [document["result"] for document in documents] == list(range(5))
+
+    run(test)
+
+
+@pytest.mark.rule("DSP-5.12")
+def test_a_forged_payload_of_a_real_job_is_not_used() -> None:
+    async def test() -> None:
+        net = Net()
+        net.apps[8081] = dispatcher = FakeDispatcher()
+        net.apps[9999] = thief = FakeDispatcher()
+        dispatcher.jobs[ID] = {"payload": "real"}
+        async with (
+            worker_on(
+                net, 8082, {"echo": lambda document: document["payload"]}, 1, URL, start=False
+            ),
+            net.client(8082, **{"Wmp-Dispatcher": "http://127.0.0.1:9999"}) as stranger,
+        ):
+            forged = {**given(), "payload": "forged"}
+            assert (await stranger.post("/jobs/", json=forged)).status_code == 202
+            await until(lambda: dispatcher.bodies)
+            assert dispatcher.bodies == [{"attempt": 1, "status": "s", "result": "real"}]
+            assert thief.bodies == []
+            for wrong in (
+                {"status": "q"},
+                {"execution": {"attempt": 8}},
+                {"_id": "0" * 24},
+                {"type": 5},
+            ):
+                dispatcher.jobs[ID] = wrong
+                while (await stranger.get("/health_check/")).json()["jobs"]:
+                    pass
+                assert (await stranger.post("/jobs/", json=given(7))).status_code == 409
+            dispatcher.jobs.clear()
+            del net.apps[8081]
+            assert (await stranger.post("/jobs/", json=given(7))).status_code == 503
+
+    run(test)
+
+
+@pytest.mark.rule("DSP-5.12")
+def test_a_worker_asks_about_few_jobs_at_the_same_time() -> None:
+    async def test() -> None:
+        net, asked = Net(), 0
+        go_on = asyncio.Event()
+
+        async def hang(scope: Any, receive: Any, send: Any) -> None:
+            nonlocal asked
+            asked += 1
+            await go_on.wait()
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}"})
+
+        net.apps[8081] = hang
+        async with (
+            worker_on(net, 8082, {"echo": str}, 1, URL, start=False),
+            net.client(8082) as stranger,
+        ):
+            posts = [
+                asyncio.ensure_future(stranger.post("/jobs/", json=given(id=f"{number:024x}")))
+                for number in range(40)
+            ]
+            codes = [(await post).status_code for post in posts[16:]]
+            assert (codes, asked) == ([503] * 24, 16)
+            go_on.set()
+            assert {(await post).status_code for post in posts[:16]} == {409}
+
+    run(test)
+
+
+@pytest.mark.rule("DSP-5.12")
+def test_a_stranger_ends_no_job() -> None:
+    begun = threading.Event()
+
+    def wait(document: Any, job: Any) -> None:
+        begun.set()
+        while not job.cancelled:
+            time.sleep(0.001)
+
+    async def test() -> None:
+        net = Net()
+        net.apps[8081] = dispatcher = FakeDispatcher()
+        async with (
+            worker_on(net, 8082, {"echo": wait}, 1, URL, start=False),
+            net.client(8082) as stranger,
+        ):
+            await stranger.post("/jobs/", json=given())
+            await until(begun.is_set)
+            assert (await stranger.delete(f"/jobs/{ID}")).status_code == 409
+            assert (await stranger.get("/health_check/")).json()["jobs"]
+            dispatcher.jobs[ID] = {"status": "k"}
+            assert (await stranger.delete(f"/jobs/{ID}")).status_code == 202
 
     run(test)
 
@@ -269,6 +397,7 @@ def test_a_cancelled_job_is_interrupted_and_not_reported() -> None:
         ):
             await client.post("/jobs/", json=given())
             await until(begun.is_set)
+            dispatcher.jobs[ID] = {"status": "k"}
             assert (await client.delete(f"/jobs/{ID}?attempt=2")).status_code == 404
             assert (await client.delete(f"/jobs/{ID}?attempt=1")).status_code == 202
             await until(ended.is_set)

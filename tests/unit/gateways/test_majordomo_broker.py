@@ -18,12 +18,26 @@ def test_a_request_goes_to_a_worker_and_its_reply_to_the_client():
     broker.ask(b"c", b"Hello", b"", b"world")
     token, body = broker.given(b"w")
     assert body == (b"Hello", b"", b"world")
-    assert len(token) == 16
+    assert len(token) == 33
     assert token.decode().isprintable()
     broker.answer(b"w", token, b"olleH", b"")
     assert broker.emitted == [(b"c", (b"", C, b"echo", b"olleH", b""))]
     seen = broker.door.statistics()
     assert (seen.requests, seen.replies, seen.waiting, seen.workers) == (1, 1, 0, {"idle": 1})
+
+
+@pytest.mark.rule("MDP-4.3")
+def test_a_token_names_the_connection_of_its_client():
+    broker = Broker()
+    broker.ready(b"w")
+    tokens = []
+    for client in (b"c", b"d", b"c"):
+        broker.ask(client, b"x")
+        token, _ = broker.given(b"w")
+        broker.answer(b"w", token, b"y")
+        tokens.append(token)
+    assert len(set(tokens)) == 3
+    assert tokens[0][16:] == tokens[2][16:] != tokens[1][16:]
 
 
 @pytest.mark.rule("MDP-2.3", "MDP-1.3", "MDP-2.1")

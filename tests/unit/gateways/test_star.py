@@ -10,7 +10,8 @@ from tests.unit.gateways.foreign import Driven
 from wmp.actions import Halt
 from wmp.errors import ConfigError, StarConflict
 from wmp.events import Closed, Ticked
-from wmp.foreign import Voted
+from wmp.foreign import Arrived, Voted
+from wmp.gateways.binary_star.claims import ClaimSeal
 from wmp.gateways.binary_star.lifecycle import IGNORED, TRANSITIONS, StarInput, StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole
 
@@ -88,6 +89,107 @@ def test_a_pair_that_cannot_go_on_ends_with_the_cause(role, before, heard, error
     assert text in str(halt.error)
     assert (node.machine.state, node.machine.deadline()) == (StarState.HALTED, None)
     assert node.feed(Voted()) == node.get(b"4") == []
+
+
+@pytest.mark.rule("STAR-2.4", "STAR-1.7")
+@pytest.mark.parametrize(
+    ("role", "before", "heard"),
+    [
+        ("primary", "ACTIVE", b"3"),
+        ("backup", "PASSIVE", b"4"),
+        ("primary", "PRIMARY", b"1"),
+        ("backup", "BACKUP", b"2"),
+        ("backup", "PASSIVE", b"2"),
+    ],
+)
+def test_an_unproven_claim_ends_no_node(role, before, heard):
+    node = Driven(StarMachine(ROLES[role], believed=False))
+    node.feed(Ticked())
+    node.machine.state = StarState[before]
+    for _ in range(3):
+        node.get(heard)
+        assert (node.drops, node.machine.state.name) == (["unproven claim"], before)
+    assert node.machine.statistics().dropped == {"unproven claim": 3}
+
+
+@pytest.mark.rule("STAR-2.4", "STAR-2.3")
+def test_an_unproven_claim_is_no_sign_of_life():
+    node = Driven(StarMachine(StarRole.BACKUP, believed=False))
+    node.feed(Ticked())
+    node.get(b"3")
+    assert node.machine.state is StarState.PASSIVE
+    for _ in range(3):
+        node.wait(0.9)
+        node.get(b"4")
+    node.feed(Voted())
+    assert node.machine.active
+
+
+KEY = b"a key of sixteen"
+
+
+def sealed(role, nonce, key=KEY):
+    return Driven(StarMachine(ROLES[role], believed=False, seal=ClaimSeal(key, nonce * 16)))
+
+
+def heard(node, *states):
+    """Let a node hear sealed states; return the reasons of the drops."""
+    drops = []
+    for frames in states:
+        node.feed(Arrived(0, b"", frames))
+        drops += node.drops
+    return drops
+
+
+@pytest.mark.rule("STAR-1.5", "STAR-1.6", "STAR-2.4")
+def test_two_nodes_with_one_key_believe_each_other():
+    primary, backup = sealed("primary", b"p"), sealed("backup", b"b")
+    (first,) = primary.feed(Ticked()) and primary.sent
+    assert tuple(map(len, first)) == (1, 32, 32, 16, 64)
+    backup.feed(Ticked())
+    assert heard(backup, first) == ["no answer"]
+    (answer,) = backup.sent  # at once, so that the primary need not wait for the next heartbeat
+    assert heard(primary, answer) == []
+    assert primary.machine.active
+    assert heard(backup, *primary.sent) == []
+    assert backup.machine.state is StarState.PASSIVE
+    backup.machine.state = StarState.ACTIVE
+    backup.wait(1.0)
+    primary.feed(Arrived(0, b"", backup.sent[0]))
+    assert primary.machine.state is StarState.HALTED
+
+
+@pytest.mark.rule("STAR-1.6")
+def test_a_sealed_state_counts_once_and_for_one_process():
+    primary, backup = sealed("primary", b"p"), sealed("backup", b"b")
+    primary.feed(Ticked())
+    backup.feed(Ticked())
+    heard(backup, *primary.sent)
+    heard(primary, *backup.sent)
+    recorded = primary.sent
+    assert heard(backup, *recorded) == []
+    assert heard(backup, *recorded) == ["no answer"] * 2  # again
+    assert heard(primary, *recorded) == ["no seal"] * 2  # reflected
+    again = sealed("backup", b"c")  # the backup was started again
+    again.feed(Ticked())
+    assert heard(again, *recorded) == ["no answer"] * 2
+    assert again.machine.state is StarState.BACKUP
+
+
+@pytest.mark.rule("STAR-1.5")
+def test_states_without_the_seal_are_dropped():
+    node = sealed("primary", b"p")
+    node.feed(Ticked())
+    stranger = sealed("backup", b"s", key=b"another key, 16+")
+    stranger.feed(Ticked())
+    (forged,) = stranger.sent
+    own = ClaimSeal(KEY, b"b" * 16).seal(b"2")
+    changed = (b"3", *own[1:])
+    for frames in [(b"2",), (b"3",), forged, changed, own[:4], (*own, b""), (b"",) * 5]:
+        assert heard(node, frames) == ["no seal"]
+    assert node.machine.state is StarState.PRIMARY
+    with pytest.raises(ConfigError, match="has 15 bytes; expected at least 16"):
+        ClaimSeal(b"x" * 15, b"n" * 16)
 
 
 @pytest.mark.rule("STAR-2.6")

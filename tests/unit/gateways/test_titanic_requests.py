@@ -8,7 +8,8 @@ import pytest
 
 from wmp import SqliteStore
 from wmp.errors import StoreFull, StoreUnavailable
-from wmp.gateways.titanic.requests import TitanicRequests
+from wmp.gateways.titanic.quotas import TitanicLimits, refuse_service
+from wmp.gateways.titanic.requests import RequestRefused, TitanicRequests
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
 
@@ -20,8 +21,10 @@ class Disk:
         self.store = ReferenceStore(lambda: self.now)
         self._ids = itertools.count(1)
 
-    def open(self) -> TitanicRequests:
-        return TitanicRequests(self.store, lambda: f"{next(self._ids):032x}")
+    def open(self, **limits: float) -> TitanicRequests:
+        return TitanicRequests(
+            self.store, lambda: f"{next(self._ids):032x}", TitanicLimits(**limits)
+        )
 
     def kill(self, requests: TitanicRequests) -> None:
         """Let the process of a requests die."""
@@ -54,7 +57,7 @@ def test_a_request_is_stored_done_read_and_closed(disk):
         (b"300", ()),
     )
     requests.finish(taken, (b"olleh", b""))
-    disk.now += 90 * 24 * 3600
+    disk.now += 6 * 24 * 3600
     requests.renew()
     for _ in range(2):
         assert requests.reply(id.upper()) == (b"200", (b"olleh", b""))
@@ -232,6 +235,117 @@ def test_a_full_store_gives_no_id(disk, tmp_path):
     requests.close_request(ids.pop())
     assert requests.reply(requests.request("echo", (b"x",))) == (b"300", ())
     requests.close()
+
+
+DAY = 24 * 3600
+
+
+def store_all(requests, count, service="echo", client=b"", size=1):
+    """Store requests until one is refused; return the number of those that were stored."""
+    for number in range(count):
+        try:
+            requests.request(service, (b"x" * size,), client)
+        except RequestRefused:
+            return number
+    return count
+
+
+@pytest.mark.rule("MDP-8.10")
+@pytest.mark.parametrize(
+    "service", ["titanic.request", "titanic.reply", "titanic.close", "titanic.x", "mmi.service"]
+)
+def test_services_of_titanic_and_of_the_broker_are_not_for_stored_requests(service):
+    assert "is not for stored requests" in refuse_service(service)
+    assert refuse_service("titanic") == refuse_service("echo") == ""
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_a_client_has_half_of_the_room_that_the_others_leave(disk):
+    requests = disk.open(limit=80)
+    requests.quotas.staffed.update(("a", "b", "c", "d"))
+    assert store_all(requests, 100, "a", b"one") == 40
+    assert store_all(requests, 1, "b", b"one") == 0
+    assert store_all(requests, 100, "b", b"two") == 20
+    (taken, *_) = requests.take("a", 1)
+    requests.finish(taken, (b"y",))  # a stored reply takes room too
+    assert store_all(requests, 1, "c", b"one") == 0
+    # Connections that are not known are bounded by their service alone.
+    assert store_all(requests, 100, "c") == 10
+    assert store_all(requests, 100, "c", b"three") == 0
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_the_bytes_of_a_client_and_a_service_are_bounded(disk):
+    requests = disk.open(limit_bytes=100_000)
+    requests.quotas.staffed.update(("a", "b"))
+    assert 4 <= store_all(requests, 100, "a", b"one", 10_000) <= 5
+    assert store_all(requests, 1, "a", b"two", 10_000) == 0
+    assert store_all(requests, 100, "b", b"two", 10_000) >= 2
+    assert store_all(requests, 1, "b", b"three", 100_000) == 0
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_services_without_workers_have_a_quarter_together(disk):
+    requests = disk.open(limit=400)
+    stored = [store_all(requests, 1, f"nobody{number}") for number in range(200)]
+    assert sum(stored) == 100
+    with pytest.raises(RequestRefused, match="without workers have their share"):
+        requests.request("echo", (b"x",), b"honest")
+    id = requests.request("echo", (b"x",), b"honest", lambda: True)
+    assert requests.reply(id) == (b"300", ())
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_what_is_closed_or_purged_makes_room_again(disk):
+    requests = disk.open(limit=8, reply_ttl=5.0)
+    requests.quotas.staffed.add("echo")
+    ids = [requests.request("echo", (b"x",), b"c") for _ in range(4)]
+    assert store_all(requests, 1, client=b"c") == 0
+    requests.close_request(ids[0])
+    assert store_all(requests, 2, client=b"c") == 1
+    for taken in requests.take("echo", 10):
+        requests.finish(taken, (b"y",))
+    disk.wait(6, requests)
+    assert requests.quotas.all.count == 0
+    requests.quotas.staffed.add("echo")
+    assert store_all(requests, 9, client=b"c") == 4
+
+
+@pytest.mark.rule("MDP-8.11")
+def test_another_server_counts_what_is_stored_already(disk):
+    disk.open(limit=80).request("echo", (b"x",))
+    assert disk.open(limit=80).quotas.all.count == 1
+
+
+@pytest.mark.rule("MDP-8.12")
+def test_a_request_without_a_reply_is_given_up(disk):
+    requests = disk.open(request_ttl=3 * DAY)
+    id = requests.request("nobody", (b"x",))
+    disk.now += 3 * DAY + 1
+    requests.renew()
+    assert requests.waiting() == []
+    assert requests.reply(id) == (b"500 the request got no reply in time", ())
+    for _ in range(2):
+        disk.now += 2 * 3600
+        requests.renew()
+    assert requests.reply(id) == (b"400", ())
+    assert disk.store.list() == []
+
+
+@pytest.mark.rule("MDP-8.12")
+def test_a_reply_that_nobody_fetches_is_purged(disk):
+    requests = disk.open()
+    id = requests.request("echo", (b"x",))
+    (taken,) = requests.take("echo", 1)
+    requests.finish(taken, (b"y",))
+    disk.now += 6 * DAY
+    requests.renew()
+    assert requests.reply(id) == (b"200", (b"y",))
+    for _ in range(2):
+        disk.now += DAY + 1
+        requests.renew()
+    assert requests.reply(id) == (b"400", ())
+    assert disk.store.list() == []
 
 
 class BrokenCommit:

@@ -19,7 +19,7 @@ import click
 
 from wmp import aio, blocking
 from wmp.aio.worker import HANG_TIMEOUT
-from wmp.calls.served import handlers_of, tasks_of
+from wmp.calls.served import handlers_of
 from wmp.calls.target import load_target
 from wmp.calls.task import Task
 from wmp.cli.common.entry_point import SIGNALLED, complain
@@ -65,6 +65,8 @@ _OWN: Final = (
     "resource",
     "pool",
     "output",
+    "functions",
+    "function",
     "pickle",
     "max-jobs-per-child",
     "memory-per-child",
@@ -98,6 +100,8 @@ class _WorkerCommand(ProgramCommand):
     wmp worker package.module:function --slots 8 --pool process
     wmp worker package.tasks --slots 8
     wmp worker package.tasks:resize --role gpu
+    wmp worker package.work --functions
+    wmp worker package.work --function resize --function Store.load
     wmp worker --pickle --pool process --slots 8
     wmp worker package.module:worker --connect tcp://127.0.0.1:5571
     wmp worker package.module:handlers --resource gpu=2
@@ -148,6 +152,23 @@ class _WorkerCommand(ProgramCommand):
     help=(
         "With -- COMMAND: how stdout becomes the result: as a JSON value, text or bytes; default: "
         "bytes if the payload is bytes, else text."
+    ),
+)
+@click.option(
+    "--functions",
+    is_flag=True,
+    help=(
+        "With PACKAGE.MODULE: also serve to every wmp.Executor all public functions that the "
+        "module defines."
+    ),
+)
+@click.option(
+    "--function",
+    metavar="NAME",
+    multiple=True,
+    help=(
+        "With PACKAGE.MODULE: also serve this function of the module to every wmp.Executor; a "
+        "class, or a method as CLASS.NAME, too; repeat for each."
     ),
 )
 @click.option(
@@ -250,6 +271,8 @@ def worker(
     resource: tuple[str, ...],
     pool: str,
     output: Output | None,
+    functions: bool,
+    function: tuple[str, ...],
     pickle: bool,
     retries: int,
     max_jobs_per_child: int | None,
@@ -275,8 +298,9 @@ def worker(
 
     PACKAGE.MODULE:ATTRIBUTE is imported from the current directory: a function f(payload) or
     f(payload, job), a mapping from roles to functions, or a wmp.Worker that has not started.
-    PACKAGE.MODULE alone serves all tasks of the module (wmp.task), and its public functions to
-    every wmp.Executor. PACKAGE.MODULE:TASK serves one task, by --role under another role.
+    PACKAGE.MODULE alone serves all tasks of the module (wmp.task). Its other functions are served,
+    to every wmp.Executor, only with --functions or --function. PACKAGE.MODULE:TASK serves one
+    task, by --role under another role.
 
     A COMMAND receives each payload on stdin: bytes and text as they are, any other value as JSON.
     Its stdout is the result. An exit code other than 0 is an error of the job, with the text on
@@ -309,6 +333,11 @@ def worker(
         raise click.UsageError(
             "--output is for a COMMAND; leave out --output, or add -- COMMAND", context
         )
+    if functions and function:
+        raise click.UsageError(
+            "--functions serves all functions of the module; leave out --functions or --function",
+            context,
+        )
     handlers: Mapping[str, Handler]
     roles = role or (DEFAULT_ROLE,)
     if repeated := sorted(name for name in set(roles) if roles.count(name) > 1):
@@ -326,8 +355,10 @@ def worker(
                 "--output text or --output json",
                 context,
             )
+        _refuse_functions(context, "a command")
         handlers = dict.fromkeys(roles, CommandHandler(argv, output))
     elif target is None:
+        _refuse_functions(context, "")
         if role:
             raise click.UsageError(
                 "--role is for a function; leave out --role, or name PACKAGE.MODULE:ATTRIBUTE",
@@ -346,16 +377,15 @@ def worker(
             check_addresses(None, connect=connect)
             target_object.connect(*connect)
             return _serve(target_object, connect, wait, drain_timeout, sources=sources)
+        if not isinstance(target_object, ModuleType):
+            _refuse_functions(context, target)
         if isinstance(target_object, Mapping | ModuleType):
             if role:
                 raise click.UsageError(f"{target} sets its own roles; leave out --role", context)
-            handlers = target_object if isinstance(target_object, Mapping) else handlers_of(target)
-            if isinstance(target_object, ModuleType) and not tasks_of(target):
-                complain(
-                    _PROGRAM,
-                    f"{target} has no tasks (@wmp.task); this worker serves the functions of "
-                    f"{target} to wmp.Executor only",
-                )
+            if isinstance(target_object, ModuleType):
+                handlers = handlers_of(target, functions=function or functions)
+            else:
+                handlers = target_object
         elif isinstance(target_object, Task):
             handlers = dict.fromkeys(role or (target_object.role,), target_object.handler)
         elif callable(target_object):
@@ -429,6 +459,19 @@ def _start_again(reason: str) -> NoReturn:
     sys.stderr.flush()
     # the new program inherits no descriptor and no thread
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _refuse_functions(context: click.Context, target: str) -> None:
+    """Refuse flags that choose functions of a module where the command line names no module."""
+    for name in ("functions", "function"):
+        source = given_by(context, name)
+        if source is not None:
+            raise click.UsageError(
+                f"--{name} of {source} is for PACKAGE.MODULE"
+                + (f", and {target} is not a module" if target else "")
+                + f"; leave out --{name}, or name a module",
+                context,
+            )
 
 
 def _refuse_own_flags(context: click.Context, target: str) -> None:

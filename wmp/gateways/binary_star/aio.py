@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Unpack
 
 from wmp.aio.node import AsyncPart
 from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.foreign import Emit, EndRequest, Settled, Voted
+from wmp.gateways.binary_star.claims import NONCE_BYTES, ClaimSeal
 from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole, StarStatistics
 from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.requester import Requester
 from wmp.message import counted
-from wmp.runtime.common.checks import check_count, check_seconds
+from wmp.runtime.common.checks import check_count, check_private, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.node.node import Node
 from wmp.runtime.sockets.ports import Port, Sent
@@ -54,6 +58,10 @@ class BinaryStar(AsyncPart):
         heartbeat: Seconds between two messages with the state.
         max_silence: Seconds without a message of the peer after which a request is a vote; by
             default two heartbeats.
+        key: The key of the pair, at least 16 bytes, or a file with it that only its owner can read.
+            Both nodes need the same one. With a key, with ``security``, or over ``ipc`` in a folder
+            to which only this user can write, a node ends when both nodes are active. Otherwise
+            such a claim is logged, since anybody can make it.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`. Both
@@ -72,6 +80,7 @@ class BinaryStar(AsyncPart):
         remote: str,
         heartbeat: Duration = 1.0,
         max_silence: Duration | None = None,
+        key: bytes | str | os.PathLike[str] | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
         **options: Unpack[SocketOptions],
@@ -94,7 +103,15 @@ class BinaryStar(AsyncPart):
                 f"max_silence is {max_silence:g} s and heartbeat is {heartbeat:g} s; expected more "
                 "than one heartbeat, so that a late message does not count as silence"
             )
-        self._machine = StarMachine(StarRole(role), heartbeat, max_silence)
+        sockets = SocketSettings.of(options)
+        self._machine = StarMachine(
+            StarRole(role),
+            heartbeat,
+            max_silence,
+            believed=sockets.security is not None,
+            seal=None if key is None else ClaimSeal(_read_key(key), os.urandom(NONCE_BYTES)),
+        )
+        self._remote = remote
         self._seen = self._machine.state
         self._ends: list[Callable[[Exception], None]] = []
         self._takeovers: list[Callable[[], None]] = []
@@ -104,7 +121,7 @@ class BinaryStar(AsyncPart):
                 f"binary star ({role})",
                 bind=(local,),
                 connect=(remote,),
-                sockets=SocketSettings.of(options),
+                sockets=sockets,
                 journal=None,
                 publishes=True,
             )
@@ -122,6 +139,8 @@ class BinaryStar(AsyncPart):
         """
         self._node.check_open()
         if self._node.driver is None:
+            machine = self._machine
+            machine.believed = machine.believed or _is_private(self._remote)
             driver = self._node.start(self._machine, make_driver=_StarDriver, on_halt=self._halted)
             assert isinstance(driver, ForeignDriver)
             self._driver = driver
@@ -212,6 +231,44 @@ class BinaryStar(AsyncPart):
     def statistics(self) -> StarStatistics:
         """Return a snapshot of the states and of the counts of requests and dropped messages."""
         return self._machine.statistics()
+
+
+def _read_key(key: bytes | str | os.PathLike[str]) -> bytes:
+    """Return the key of a pair.
+
+    Raises:
+        ConfigError: The file cannot be read, or other users can read it.
+    """
+    if isinstance(key, bytes):
+        return key
+    path = Path(key)
+    try:
+        content = path.read_bytes().strip()
+        check_private("the key of the Binary Star", path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"the key {path} of the Binary Star cannot be read: {reason}") from error
+    return content
+
+
+def _is_private(endpoint: str) -> bool:
+    """Return whether only programs of this user, or of the superuser, can bind an address."""
+    scheme, _, path = endpoint.partition("://")
+    if scheme != "ipc" or path.startswith("@"):
+        return scheme == "inproc"
+    folder = Path(os.path.realpath(path)).parent
+    for above in (folder, *folder.parents):
+        try:
+            status = above.stat()
+        except OSError:
+            return False
+        others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        # In a folder such as /tmp nobody can replace the folder of another user.
+        if status.st_uid not in (0, os.geteuid()) or (
+            others and (above == folder or not status.st_mode & stat.S_ISVTX)
+        ):
+            return False
+    return True
 
 
 class StarClient(Requester[LazyClientMachine]):

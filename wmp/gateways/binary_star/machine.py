@@ -25,6 +25,7 @@ from wmp.foreign import (
     Unsent,
     Voted,
 )
+from wmp.gateways.binary_star.claims import ClaimSeal
 from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
 
 _State = StarState
@@ -72,11 +73,16 @@ class StarMachine:
         role: The role.
         heartbeat: Seconds between two messages with the state.
         max_silence: Seconds without a message of the peer after which a request is a vote.
+        believed: Whether only the peer can send states: its connection is authenticated. Otherwise
+            no state can end this node (STAR-2.4).
+        seal: Seals the states of both nodes, in place of ``believed``; None for plain states.
     """
 
     role: StarRole
     heartbeat: float = 1.0
     max_silence: float = 2.0
+    believed: bool = True
+    seal: ClaimSeal | None = None
     settings: None = field(default=None, init=False)
     state: StarState = field(init=False)
     peer: StarState | None = field(default=None, init=False)
@@ -141,24 +147,53 @@ class StarMachine:
 
     def _publish(self, now: float, actions: list[ForeignAction]) -> None:
         self._publish_at = now + self.heartbeat
-        actions.append(Emit(0, b"", (b"%d" % self.state,)))
+        text = b"%d" % self.state
+        frames = (text,) if self.seal is None else self.seal.seal(text)
+        actions.append(Emit(0, b"", frames))
 
     def _receive(self, frames: Frames, now: float, actions: list[ForeignAction]) -> None:
         """Take a message of the peer (STAR-1.1)."""
+        if self.seal is not None:
+            claim = self.seal.open(frames)
+            if claim is None:
+                detail = "a state does not have the seal of this pair; give both nodes the same key"
+                actions.append(self._drop("no seal", detail))
+                return
+            if claim.new and not self.active:  # STAR-1.6; an active node may have to wait (1.4)
+                self._publish(now, actions)
+            if not claim.answers:
+                actions.append(self._drop("no answer"))
+                return
+            frames = (claim.state,)
         text = bytes(frames[0]) if len(frames) == 1 else b""
         if text not in (b"1", b"2", b"3", b"4"):
-            self._dropped["invalid"] += 1
-            actions.append(Drop("invalid"))
+            actions.append(self._drop("invalid"))
             return
-        self.peer = _State(int(text))
+        peer = _State(int(text))
+        what = _Input.SAME_ROLE if peer is _OWN[self.role] else _Input(int(text))
+        if not self.believed and self.seal is None and self._ends(what):
+            # STAR-2.4: nor is it a sign of life, so that two passive nodes do not wait for ever.
+            detail = (
+                f"an unproven message claims that the other node is {peer.name.lower()}, while "
+                f"this node is {self.state.name.lower()}, and this node goes on; give both nodes "
+                "a shared key, so that such a claim is believed"
+            )
+            actions.append(self._drop("unproven claim", detail))
+            return
+        self.peer = peer
         self._silent_at = now + self.max_silence
-        what = _Input.SAME_ROLE if self.peer is _OWN[self.role] else _Input(int(text))
-        if what is _Input.SAME_ROLE and self.active:
-            self._dropped["same role"] += 1  # STAR-2.6
+        if what is _Input.SAME_ROLE and self.active:  # STAR-2.6
             detail = f"the other node was started as {self.role.value}, as this node"
-            actions.append(Drop("same role", detail=detail))
+            actions.append(self._drop("same role", detail))
             return
         self._step(what, now, actions)
+
+    def _ends(self, what: StarInput) -> bool:
+        return TRANSITIONS.get((self.state, what)) is _State.HALTED
+
+    def _drop(self, reason: str, detail: str = "") -> Drop:
+        self._dropped[reason] += 1
+        return Drop(reason, detail=detail)
 
     def _step(self, what: StarInput, now: float, actions: list[ForeignAction]) -> None:
         """Change the state by the table."""

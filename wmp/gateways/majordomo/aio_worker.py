@@ -212,6 +212,11 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         body = from_payload(self._given.kind.codec, self._given.payloads[0])
         return [bytes(frame) for frame in body] if self._as_list else from_body(body)
 
+    def _client_address(self) -> bytes:
+        """Return the address of the client whose request the handler does; empty for none."""
+        envelope = self._machine._envelope
+        return bytes(envelope[0]) if envelope else b""
+
     async def close(self, timeout: Duration = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 

@@ -212,6 +212,11 @@ class MajordomoRequests:
         assert best is not None  # the terms of "*" match every name
         return best
 
+    def client_of(self, number: int) -> bytes:
+        """Return the connection that waits for the reply to a request; empty for no such one."""
+        asker = self._askers.get(number)
+        return b"" if asker is None else asker.peer
+
     def hand_over(self) -> list[Submitted]:
         """Return the requests that arrived since the last call, one event for each kind."""
         if not self._fresh:

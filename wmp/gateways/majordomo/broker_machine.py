@@ -123,7 +123,9 @@ class MajordomoDoorMachine:
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
-        self.workers = MajordomoWorkers(settings.of_workers)
+        self.workers = MajordomoWorkers(
+            settings.of_workers, lambda number: self.requests.client_of(number)
+        )
         self.requests = MajordomoRequests(
             self.numbers,
             settings.services,

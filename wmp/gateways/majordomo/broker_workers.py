@@ -8,6 +8,7 @@ group by ``Staff``, and the end of an empty group by ``Disband``.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple, assert_never
 
@@ -76,15 +77,21 @@ class _EmptyTimer(NamedTuple):
     what: Literal["empty"] = "empty"
 
 
+def _nobody(number: int) -> bytes:
+    return b""
+
+
 @define(eq=False)
 class MajordomoWorkers:
     """The workers of one door.
 
     Args:
         terms: Times and limits.
+        client_of: Returns the connection of the client of a job of the own manager; empty for none.
     """
 
     terms: WorkersTerms
+    client_of: Callable[[int], bytes] = _nobody
     timers: Timers[_AttendantTimer | _LateTimer | _EmptyTimer] = field(factory=Timers, init=False)
     requests: int = field(default=0, init=False)
     replies: int = field(default=0, init=False)
@@ -393,6 +400,8 @@ class MajordomoWorkers:
         self.requests += 1
         self._token += 1
         token = make_token(self.terms.epoch, self._token)
+        if run.manager == self.terms.home:
+            token += self._name_client(run.ids[0])
         worker.run, worker.token, worker.sent_at, worker.given_at = run, token, now, now
         self._lanes[group, run.lane] = self._tokens[token] = worker
         if self.terms.busy_timeout is not None:
@@ -400,6 +409,14 @@ class MajordomoWorkers:
         if run.limits is not None:
             actions.append(Of(group, Begun(run.lane, run.ids[0])))
         actions.append(Emit(worker.port, worker.peer, write_run(token, body or (b"",))))
+
+    def _name_client(self, number: int) -> bytes:
+        """Return the end of a token, which is the same for all requests of a connection."""
+        peer = self.client_of(number)
+        if not peer:
+            return b""
+        # Not the routing id itself, which is for nobody but the broker.
+        return b"-" + sha256(b"%d " % self.terms.epoch + peer).hexdigest()[:16].encode()
 
     # -- time
 

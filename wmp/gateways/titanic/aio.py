@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import logging
 import math
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, Unpack
 
@@ -22,7 +23,8 @@ from wmp.gateways.common.aio import as_body
 from wmp.gateways.majordomo.aio_client import MajordomoClient
 from wmp.gateways.majordomo.aio_worker import MajordomoWorker
 from wmp.gateways.majordomo.wire import MAX_BODY, role_of, service_of
-from wmp.gateways.titanic.requests import TakenRequest, TitanicRequests
+from wmp.gateways.titanic.quotas import TitanicLimits, refuse_service
+from wmp.gateways.titanic.requests import RequestRefused, TakenRequest, TitanicRequests
 from wmp.message import Frame
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.manager.store_committer import open_store
@@ -38,6 +40,10 @@ _TICK: Final = 1.0
 """Seconds between two looks at the store and at the services."""
 _LONGEST: Final = 32.0
 """Longest wait in seconds of a request that got no reply."""
+_LOOKUPS: Final = 256
+"""Maximum number of services without workers that one turn looks up."""
+_TOKEN: Final = 16
+"""Bytes of an address that differ for each request (MDP-4.3); the rest names the client."""
 
 
 @frozen
@@ -50,6 +56,8 @@ class TitanicStatistics:
     repeated: int
     """Number of requests that got no reply, and wait to be sent again."""
     in_flight: int
+    refused: int
+    """Number of requests that were not stored: nested ones, and those above a share."""
 
 
 class Titanic(AsyncProgram):
@@ -67,6 +75,7 @@ class Titanic(AsyncProgram):
         timeout: Seconds within which a service must reply. After that its request is sent again.
         in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
+        limits: What the stored requests may take, and for how long; None for the defaults.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
@@ -82,6 +91,7 @@ class Titanic(AsyncProgram):
         timeout: Duration = 60.0,
         in_flight: int = 16,
         heartbeat: Duration = 2.5,
+        limits: TitanicLimits | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
         seconds = check_seconds("timeout", timeout, zero=False)
@@ -119,6 +129,7 @@ class Titanic(AsyncProgram):
         super().__init__(self._client._node)
         self._given = store
         self._maximum = in_flight
+        self._limits = TitanicLimits() if limits is None else limits
         self._requests: TitanicRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
@@ -128,7 +139,9 @@ class Titanic(AsyncProgram):
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
-        self._stored = self._replied = self._repeated = 0
+        self._stored = self._replied = self._repeated = self._refused = 0
+        self._looked: OrderedDict[str, None] = OrderedDict()
+        """Services without workers, the one that was looked up least recently first."""
 
     async def start(self) -> None:
         """Open the store, connect and begin to serve; ``run`` and ``async with`` call this method.
@@ -144,7 +157,9 @@ class Titanic(AsyncProgram):
         if self._requests is not None:
             return
         self._loop = asyncio.get_running_loop()
-        self._requests = await asyncio.to_thread(lambda: TitanicRequests(open_store(self._given)))
+        self._requests = await asyncio.to_thread(
+            lambda: TitanicRequests(open_store(self._given), limits=self._limits)
+        )
         for part in (self._client, self._lookup, *self._workers):
             await part.start()
         self._pump = asyncio.create_task(self._serve())
@@ -155,17 +170,37 @@ class Titanic(AsyncProgram):
         service = role_of(frames[0])
         if service is None or len(frames) < 2:
             return [b"500 expected the name of a service, and a body"]
+        why = refuse_service(service)
+        if why:
+            self._refused += 1
+            return [b"500 " + why.encode()]
         return self._ask(lambda requests: self._stored_as(requests, service, frames[1:]))
 
     def _stored_as(
         self, requests: TitanicRequests, service: str, body: Sequence[Frame]
     ) -> list[bytes]:
-        id = requests.request(service, tuple(body))
+        address = self._workers[0]._client_address()
+        client = address[_TOKEN:] if len(address) >= _TOKEN else address
+        try:
+            id = requests.request(service, tuple(body), client, lambda: self._served(service))
+        except RequestRefused as error:
+            self._refused += 1
+            return [b"500 " + str(error).encode()]
         self._stored += 1
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop ends
                 self._loop.call_soon_threadsafe(self._wake.set)
         return [b"200", id.encode()]
+
+    def _served(self, service: str) -> bool:
+        """Return whether a service has a worker; called on a thread of a worker."""
+        assert self._loop is not None
+        lookup = self._lookup.has(service_of(service))
+        try:
+            return asyncio.run_coroutine_threadsafe(lookup, self._loop).result()
+        except (WMPError, RuntimeError, concurrent.futures.CancelledError):
+            lookup.close()
+            return False  # there is no broker, or the loop ends
 
     def _look_up(self, frames: list[bytes]) -> list[bytes]:
         def look(requests: TitanicRequests) -> list[bytes]:
@@ -223,23 +258,44 @@ class Titanic(AsyncProgram):
 
     async def _begin(self, requests: TitanicRequests) -> None:
         services = await asyncio.to_thread(requests.waiting)
-        # No service waits for all requests of another one (MDP-8.9).
-        services.sort(key=self._busy.__getitem__)
+        services = self._due(requests, services)
         for index, service in enumerate(services):
             free = self._maximum - len(self._tasks)
             if free < 1:
                 return
             share = math.ceil(free / (len(services) - index))
             try:
-                if not await self._lookup.has(service_of(service)):
-                    continue
+                staffed = await self._lookup.has(service_of(service))
             except NoReply:
                 return  # there is no broker
+            if not staffed:
+                requests.quotas.staffed.discard(service)
+                self._looked.pop(service, None)
+                self._looked[service] = None
+                continue
+            requests.quotas.staffed.add(service)
+            self._looked.pop(service, None)
             for taken in await asyncio.to_thread(requests.take, service, share):
                 task = asyncio.create_task(self._do(requests, service, taken))
                 self._tasks.add(task)
                 self._busy[service] += 1
                 task.add_done_callback(functools.partial(self._done, service))
+
+    def _due(self, requests: TitanicRequests, services: list[str]) -> list[str]:
+        """Return the services to look up in this turn.
+
+        Those that had a worker come first, and of the others only some: a thousand services
+        without workers must not delay one with workers (MDP-8.12).
+        """
+        staffed = requests.quotas.staffed
+        served = [service for service in services if service in staffed]
+        # No service waits for all requests of another one (MDP-8.9).
+        served.sort(key=self._busy.__getitem__)
+        others = dict.fromkeys(service for service in services if service not in staffed)
+        for service in [service for service in self._looked if service not in others]:
+            del self._looked[service]
+        fresh = [service for service in others if service not in self._looked]
+        return served + [*fresh, *self._looked][:_LOOKUPS]
 
     def _done(self, service: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -319,7 +375,9 @@ class Titanic(AsyncProgram):
 
     def statistics(self) -> TitanicStatistics:
         """Return a snapshot of the counts."""
-        return TitanicStatistics(self._stored, self._replied, self._repeated, len(self._tasks))
+        return TitanicStatistics(
+            self._stored, self._replied, self._repeated, len(self._tasks), self._refused
+        )
 
 
 def _id_of(frames: list[bytes]) -> str:

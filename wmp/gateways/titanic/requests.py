@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from wmp.codec import pack_frames, unpack_frames
-from wmp.errors import InstanceEnded, StoreFull
+from wmp.errors import InstanceEnded, StoreFull, WMPError
 from wmp.foreign import Frames
 from wmp.gateways.common.body import FRAMES_CODEC
+from wmp.gateways.titanic.quotas import NO_WORKERS, StoredQuotas, TitanicLimits
 from wmp.message import Kind
 from wmp.store.contract import JobFilter, Store, StoredJob
 from wmp.store.job_terms import StoredTerms
@@ -28,11 +29,11 @@ from wmp.store.write_batch import (
     WriteBatch,
 )
 
-_FOREVER: Final = 1000 * 365 * 24 * 3_600_000
-"""Milliseconds for which a request is kept: until it is closed (MDP-8.5)."""
+_GIVEN_UP_MS: Final = 3_600_000
+"""Milliseconds for which a request that was given up is kept, to tell its client."""
 
-_TERMS: Final = StoredTerms(keep_ms=_FOREVER, keep_dead_ms=_FOREVER)
 _PREFIX: Final = "titanic "
+_NEVER: Final = 1 << 62
 _HEX: Final = frozenset(string.hexdigits)
 _BYTES: Final = 64 << 20
 """Maximum number of bytes of the bodies that one step takes."""
@@ -48,6 +49,10 @@ _CLOSED: Final = (_S.CANCELLED, _S.CANCELLING)
 """States of requests that were closed before their end."""
 _OPEN: Final = (_S.QUEUED, _S.RESERVED)
 _UNFINISHED: Final = (*_OPEN, _S.CANCELLING)
+
+
+class RequestRefused(WMPError):
+    """A request is not stored, because its client or its service has its share (MDP-8.11)."""
 
 
 class TakenRequest(NamedTuple):
@@ -66,18 +71,39 @@ class TitanicRequests:
     Args:
         store: The store. Nothing else may use its file.
         name: Returns a new id of 32 hexadecimal digits.
+        limits: What the requests may take, and for how long.
     """
 
     def __init__(
-        self, store: Store, name: Callable[[], str] = lambda: secrets.token_hex(16)
+        self,
+        store: Store,
+        name: Callable[[], str] = lambda: secrets.token_hex(16),
+        limits: TitanicLimits = TitanicLimits(),  # noqa: B008 - frozen
     ) -> None:
         self._store = store
         self._name = name
+        self._limits = limits
+        self._reply_ms = round(limits.reply_ttl * 1000)
+        self._request_ms = round(limits.request_ttl * 1000)
+        self._terms = StoredTerms(keep_ms=self._reply_ms, keep_dead_ms=_GIVEN_UP_MS)
+        self.quotas = StoredQuotas(limits)
         self._lock = threading.RLock()
         self._renewals = 0
         self._closing: set[int] = set()
         """Requests that were closed while a process did them."""
         self._begin()
+        self._count_stored()
+
+    def _count_stored(self) -> None:
+        """Count the requests of earlier servers: their clients and sizes are not known."""
+        after = 0
+        while page := self._store.list(after=after, limit=_SWEPT):
+            for job in page:
+                ends = [end for end in (job.purge, job.expires_at_ms) if end is not None]
+                replied = job.state not in _UNFINISHED
+                until = max(ends, default=_NEVER)
+                self.quotas.add(job.id, b"", job.kind.role, 0, until, replied=replied)
+            after = page[-1].id
 
     def _begin(self) -> None:
         self._me = self._store.begin(b"titanic", "titanic")
@@ -107,28 +133,66 @@ class TitanicRequests:
 
     # -- the three services
 
-    def request(self, service: str, body: Frames) -> str:
+    def request(
+        self,
+        service: str,
+        body: Frames,
+        client: bytes = b"",
+        served: Callable[[], bool] = lambda: False,
+    ) -> str:
         """Store a request; return its id.
 
+        Args:
+            service: The service.
+            body: The body.
+            client: The connection of the client; empty if the broker does not show it.
+            served: Asks whether the service has a worker, where this decides.
+
         Raises:
+            RequestRefused: The client or the service has its share of the store (MDP-8.11).
             StoreFull: The store has its maximum size.
         """
+        try:
+            return self._request(service, body, client)
+        except RequestRefused as error:
+            # The lookup waits for the broker, so no lock is held.
+            if str(error) != NO_WORKERS or not served():
+                raise
+        with self._lock:
+            self.quotas.staffed.add(service)
+        return self._request(service, body, client)
+
+    def _request(self, service: str, body: Frames, client: bytes) -> str:
         id = self._name()
         kind, payload = Kind(service, codec=FRAMES_CODEC), pack_frames(body)
+        size = len(payload)
 
         def make() -> WriteBatch:
             first, last = self._numbers
-            new = NewJobs(kind, _TERMS, [first], [payload], keys=[_PREFIX + id])
+            new = NewJobs(
+                kind,
+                self._terms,
+                [first],
+                [payload],
+                expires_in_ms=self._request_ms,
+                keys=[_PREFIX + id],
+            )
             return WriteBatch(adds=[new], block=first + 2 >= last)
 
         with self._lock:
-            ((number,),) = (added.ids for added in self._apply(make).adds)
+            why = self.quotas.refusal(client, service, size)
+            if why:
+                raise RequestRefused(why)
+            answer = self._apply(make)
+            ((number,),) = (added.ids for added in answer.adds)
             if not number:
                 raise StoreFull(
                     "the store has its maximum size; close requests whose replies were read, or "
                     "open the store with a larger max_bytes"
                 )
             self._numbers[0] += 1
+            until = answer.now + self._request_ms + _GIVEN_UP_MS
+            self.quotas.add(number, client, service, size, until)
         return id
 
     def reply(self, id: str) -> tuple[bytes, Frames]:
@@ -141,6 +205,8 @@ class TitanicRequests:
             return b"300", ()
         if job.state is _S.OK and job.result is not None:
             return b"200", unpack_frames(job.result)
+        if job.state is _S.TIMEOUT:
+            return b"500 the request got no reply in time", ()
         return b"500", ()
 
     def close_request(self, id: str) -> None:
@@ -151,6 +217,7 @@ class TitanicRequests:
                 return
             changes = [JobChanges(job_input, [job.id]) for job_input in (_CANCEL, _FORGET)]
             answer = self._apply(lambda: WriteBatch(changes=changes))
+            self.quotas.remove(job.id)
             if answer.changes[-1].states[0] is not _S.ABSENT:
                 self._closing.add(job.id)
 
@@ -188,7 +255,8 @@ class TitanicRequests:
         end = JobChanges(StoredJobInput.SUCCEED, [taken.id], [taken.attempt], [payload])
         with self._lock:
             if not self._forget_if_closed(taken):
-                self._apply(lambda: WriteBatch(changes=[end]))
+                now = self._apply(lambda: WriteBatch(changes=[end])).now
+                self.quotas.reply(taken.id, len(payload), now + self._reply_ms)
 
     def give_back(self, taken: TakenRequest, wait: float) -> bool:
         """Let a request wait again, because it got no reply; return False if it was closed."""
@@ -220,7 +288,7 @@ class TitanicRequests:
         Call this each second.
         """
         with self._lock:
-            self._apply(lambda: WriteBatch(sweep=_SWEPT))
+            self.quotas.expire(self._apply(lambda: WriteBatch(sweep=_SWEPT)).now)
             ended: set[int] = set()
             looked = sorted(self._closing)[:_SWEPT]
             if looked:
