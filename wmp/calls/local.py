@@ -45,8 +45,8 @@ def local(
 
     Args:
         workers: Number of processes; by default one for each core that this process may use.
-        handlers: As for :class:`wmp.Worker`, or the name of a module whose tasks are served. An
-            executor of this manager can call any function.
+        handlers: As for :class:`wmp.Worker`, or the name of a module whose tasks and functions are
+            served. An executor of this manager can call any function.
         codec: As for :class:`wmp.Manager`.
         cancel_grace: As for :class:`wmp.Worker`.
         max_jobs_per_child: As for :class:`wmp.Worker`.
@@ -56,7 +56,11 @@ def local(
     Raises:
         ConfigError: A setting is wrong.
     """
-    by_role = handlers_of(handlers) if isinstance(handlers, str) else as_handlers(handlers)
+    by_role = (
+        handlers_of(handlers, functions=True)
+        if isinstance(handlers, str)
+        else as_handlers(handlers)
+    )
     return LocalManager(
         cores() if workers is None else workers,
         {PICKLED_ROLE: PickledCalls(), **by_role},

@@ -50,7 +50,7 @@ if typing.TYPE_CHECKING:
     from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
     from wmp.gateways.titanic.aio import TitanicStatistics
     from wmp.gateways.titanic.blocking import Titanic
-    from wmp.gateways.titanic.quotas import TitanicLimits
+    from wmp.gateways.titanic.requests import TitanicLimits
 
 __all__ = [
     "Agent",
@@ -114,7 +114,7 @@ _HOMES: typing.Final = {
     "StarClient": "binary_star.blocking",
     "TableRow": "round_robin.door",
     "Titanic": "titanic.blocking",
-    "TitanicLimits": "titanic.quotas",
+    "TitanicLimits": "titanic.requests",
     "TitanicStatistics": "titanic.aio",
     "WorkerDoor": "queue_doors.doors",
     "pack_stream": "round_robin.stream_data",

@@ -28,7 +28,7 @@ if typing.TYPE_CHECKING:
     from wmp.gateways.round_robin.door import RoundRobinDoor, TableRow
     from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
     from wmp.gateways.titanic.aio import Titanic, TitanicStatistics
-    from wmp.gateways.titanic.quotas import TitanicLimits
+    from wmp.gateways.titanic.requests import TitanicLimits
 
 __all__ = [
     "Agent",

@@ -60,7 +60,7 @@ from wmp.errors import ConfigError
 from wmp.gateways.doors import DOORS
 from wmp.gateways.gateway.door import Door
 from wmp.gateways.titanic.majordomo_door import NO_BROKER, broker_number
-from wmp.gateways.titanic.quotas import TitanicLimits
+from wmp.gateways.titanic.requests import TitanicLimits
 from wmp.message import Limits
 from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security

@@ -77,9 +77,9 @@ def _messages(payload: bytes) -> Iterator[tuple[memoryview, memoryview]]:
         yield memoryview(message.metadata), memoryview(b"" if body is None else body)
 
 
-def _record_batch(head: memoryview) -> _Table | None:
+def _record_batch(head: memoryview) -> _HeadTable | None:
     """Return the record batch of a message; None for another message."""
-    message = _Table(head, _read("<I", head, 0))
+    message = _HeadTable(head, _read("<I", head, 0))
     kind, header = message.number(1, "<B"), message.table(2)
     if header is None:
         return None
@@ -98,7 +98,7 @@ def _unpacked(body: memoryview, offset: int, length: int) -> int:
     return max(0, length - 8) if size == -1 else size
 
 
-class _Table:
+class _HeadTable:
     """A table of a flatbuffer."""
 
     def __init__(self, head: memoryview, at: int) -> None:
@@ -116,10 +116,10 @@ class _Table:
         offset = self._field(number)
         return _read(form, self._head, offset) if offset else 0
 
-    def table(self, number: int) -> _Table | None:
+    def table(self, number: int) -> _HeadTable | None:
         """Return a table; None if the field is missing."""
         offset = self._field(number)
-        return _Table(self._head, offset + _read("<I", self._head, offset)) if offset else None
+        return _HeadTable(self._head, offset + _read("<I", self._head, offset)) if offset else None
 
     def pairs(self, number: int) -> list[tuple[int, int]]:
         """Return a vector of pairs of whole numbers.

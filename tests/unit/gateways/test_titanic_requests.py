@@ -8,8 +8,8 @@ import pytest
 
 from wmp import SqliteStore
 from wmp.errors import StoreFull, StoreUnavailable
-from wmp.gateways.titanic.quotas import TitanicLimits, refuse_service
-from wmp.gateways.titanic.requests import RequestRefused, TitanicRequests
+from wmp.gateways.titanic.quotas import refuse_service
+from wmp.gateways.titanic.requests import RequestRefused, TitanicLimits, TitanicRequests
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
 
@@ -260,7 +260,7 @@ def test_services_of_titanic_and_of_the_broker_are_not_for_stored_requests(servi
 
 
 @pytest.mark.rule("MDP-8.11")
-def test_a_client_has_half_of_the_room_that_the_others_leave(disk):
+def test_a_client_has_half_of_what_the_others_leave(disk):
     requests = disk.open(limit=80)
     requests.quotas.staffed.update(("a", "b", "c", "d"))
     assert store_all(requests, 100, "a", b"one") == 40
@@ -296,7 +296,7 @@ def test_services_without_workers_have_a_quarter_together(disk):
 
 
 @pytest.mark.rule("MDP-8.11")
-def test_what_is_closed_or_purged_makes_room_again(disk):
+def test_what_is_closed_or_purged_makes_way_for_others(disk):
     requests = disk.open(limit=8, reply_ttl=5.0)
     requests.quotas.staffed.add("echo")
     ids = [requests.request("echo", (b"x",), b"c") for _ in range(4)]

@@ -1,7 +1,7 @@
 """Sealed states of a Binary Star: only the holder of the pair's key can make them (STAR-1.5).
 
 A sealed state contains a number drawn at the start of its node, and the last such number that this
-node heard from its peer. So a recorded state is of no use for another process, or a second time.
+node received from its peer. So a recorded state is of no use for another process, or a second time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _KNOWN: Final = 256
 
 
 @frozen
-class Claim:
+class SealedClaim:
     """A state whose seal is right."""
 
     state: bytes
     answers: bool
-    """Whether the sender has heard this process, and sends this state for the first time."""
+    """Whether the sender has received a state of this process, and this state is a new one."""
     new: bool
-    """Whether nothing was heard of this process of the peer before."""
+    """Whether nothing was received of this process of the peer before."""
 
 
 class ClaimSeal:
@@ -60,35 +60,35 @@ class ClaimSeal:
         self._key = hashlib.sha256(b"wmp binary star 1 " + key).digest()
         self._nonce = nonce.hex().encode()
         self._sent = 0
-        self._heard = _NOBODY
-        """The number of the process of the peer that was heard last."""
+        self._peer_nonce = _NOBODY
+        """The number of the process of the peer that was received last."""
         self._counters: OrderedDict[bytes, int] = OrderedDict()
         """The last counter that counted, by number of the process."""
 
     def seal(self, state: bytes) -> Frames:
-        """Return the frames of a state: state, own number, number heard, counter and seal."""
+        """Return the frames of a state: state, own number, number received, counter and seal."""
         self._sent += 1
-        frames = (state, self._nonce, self._heard, b"%0*x" % (_COUNTER, self._sent))
+        frames = (state, self._nonce, self._peer_nonce, b"%0*x" % (_COUNTER, self._sent))
         return (*frames, self._sign(frames))
 
-    def open(self, frames: Frames) -> Claim | None:
+    def open(self, frames: Frames) -> SealedClaim | None:
         """Return the claim of a message; None if its seal is missing or wrong."""
         if tuple(map(len, frames)) != _SIZES:
             return None
         *signed, seal = map(bytes, frames)
         if not hmac.compare_digest(seal, self._sign(tuple(signed))):
             return None
-        state, nonce, heard, counter = signed
+        state, nonce, echoed, counter = signed
         if nonce == self._nonce:
             return None  # an own state that came back
         before = self._counters.get(nonce)
-        self._heard = nonce
+        self._peer_nonce = nonce
         count = int(counter, 16)
-        answers = heard == self._nonce and count > (before or 0)
+        answers = echoed == self._nonce and count > (before or 0)
         self._counters[nonce] = count if answers else before or 0
         if len(self._counters) > _KNOWN:
             self._counters.popitem(last=False)
-        return Claim(state, answers, before is None)
+        return SealedClaim(state, answers, before is None)
 
     def _sign(self, frames: Frames) -> bytes:
         return hmac.new(self._key, b" ".join(frames), hashlib.sha256).hexdigest().encode()

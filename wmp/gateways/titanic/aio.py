@@ -23,8 +23,13 @@ from wmp.gateways.common.aio import as_body
 from wmp.gateways.majordomo.aio_client import MajordomoClient
 from wmp.gateways.majordomo.aio_worker import MajordomoWorker
 from wmp.gateways.majordomo.wire import MAX_BODY, role_of, service_of
-from wmp.gateways.titanic.quotas import TitanicLimits, refuse_service
-from wmp.gateways.titanic.requests import RequestRefused, TakenRequest, TitanicRequests
+from wmp.gateways.titanic.quotas import refuse_service
+from wmp.gateways.titanic.requests import (
+    RequestRefused,
+    TakenRequest,
+    TitanicLimits,
+    TitanicRequests,
+)
 from wmp.message import Frame
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.manager.store_committer import open_store
@@ -42,6 +47,8 @@ _LONGEST: Final = 32.0
 """Longest wait in seconds of a request that got no reply."""
 _LOOKUPS: Final = 256
 """Maximum number of services without workers that one turn looks up."""
+_FIRST: Final = 16
+"""How many of them are looked up before a service gets a further request under way."""
 _TOKEN: Final = 16
 """Bytes of an address that differ for each request (MDP-4.3); the rest names the client."""
 
@@ -284,18 +291,20 @@ class Titanic(AsyncProgram):
     def _due(self, requests: TitanicRequests, services: list[str]) -> list[str]:
         """Return the services to look up in this turn.
 
-        Those that had a worker come first, and of the others only some: a thousand services
-        without workers must not delay one with workers (MDP-8.12).
+        Of those without a worker only some are looked up: a thousand of them must not delay one
+        with workers (MDP-8.11).
         """
         staffed = requests.quotas.staffed
         served = [service for service in services if service in staffed]
-        # No service waits for all requests of another one (MDP-8.9).
-        served.sort(key=self._busy.__getitem__)
         others = dict.fromkeys(service for service in services if service not in staffed)
         for service in [service for service in self._looked if service not in others]:
             del self._looked[service]
-        fresh = [service for service in others if service not in self._looked]
-        return served + [*fresh, *self._looked][:_LOOKUPS]
+        fresh = [service for service in others if service not in self._looked][:_LOOKUPS]
+        looked = list(self._looked)
+        first = [*served, *fresh, *looked[:_FIRST]]
+        # No service waits for all requests of another one (MDP-8.9).
+        first.sort(key=self._busy.__getitem__)
+        return first + looked[_FIRST:_LOOKUPS]
 
     def _done(self, service: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

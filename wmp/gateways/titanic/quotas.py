@@ -1,7 +1,7 @@
 """What the stored requests of Titanic may take: shares of clients and services, and lifetimes.
 
 A store that is full refuses everybody. So no client and no service fills it: each may have half of
-the room that the others leave (MDP-8.11).
+the capacity that the others leave (MDP-8.11).
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections import OrderedDict
 from typing import Final, TypeVar
 
 from attrs import define, field, frozen
-
-from wmp.runtime.common.checks import check_count, check_seconds
 
 _RESERVED: Final = ("titanic.", "mmi.")
 """Beginnings of the names of services that no stored request may have (MDP-8.10)."""
@@ -25,36 +23,7 @@ _UNSERVED_SERVICES: Final = 1000
 NO_WORKERS: Final = "the services without workers have their share of the store"
 """Why a request is refused that would be stored if its service had a worker."""
 
-_WEEK: Final = 7 * 24 * 3600.0
-
 _K = TypeVar("_K", bytes, str)
-
-
-@frozen(kw_only=True)
-class TitanicLimits:
-    """What the stored requests of one server may take, and for how long.
-
-    Args:
-        request_ttl: Seconds for which a request waits for its reply; then it is given up.
-        reply_ttl: Seconds for which a reply waits for ``titanic.close``; then it is purged.
-        limit: Maximum number of stored requests, replied or not.
-        limit_bytes: Maximum number of bytes of their bodies and replies, as far as this server
-            stored them since its start.
-
-    Raises:
-        ConfigError: A limit is wrong.
-    """
-
-    request_ttl: float = _WEEK
-    reply_ttl: float = _WEEK
-    limit: int = 100_000
-    limit_bytes: int = 1 << 30
-
-    def __attrs_post_init__(self) -> None:
-        check_seconds("request_ttl", self.request_ttl, zero=False)
-        check_seconds("reply_ttl", self.reply_ttl, zero=False)
-        check_count("limit", self.limit, 1)
-        check_count("limit_bytes", self.limit_bytes, 1)
 
 
 def refuse_service(service: str) -> str:
@@ -70,7 +39,7 @@ def refuse_service(service: str) -> str:
 
 
 @define
-class _Held:
+class _StoredShare:
     """What the requests of one client or one service take."""
 
     count: int = 0
@@ -91,19 +60,21 @@ class StoredQuotas:
     """The stored requests of one server, counted by client and by service.
 
     Args:
-        limits: The limits.
+        limit: Maximum number of stored requests, replied or not.
+        limit_bytes: Maximum number of bytes of their bodies and replies.
     """
 
-    limits: TitanicLimits
-    all: _Held = field(factory=_Held, init=False)
+    limit: int
+    limit_bytes: int
+    all: _StoredShare = field(factory=_StoredShare, init=False)
     staffed: set[str] = field(factory=set, init=False)
     """The services that had a worker when they were looked up last."""
     _waiting: OrderedDict[int, _Entry] = field(factory=OrderedDict, init=False)
     """The requests without a reply, the first that is given up first."""
     _replied: OrderedDict[int, _Entry] = field(factory=OrderedDict, init=False)
     """The requests with a reply, the first that is purged first."""
-    _clients: dict[bytes, _Held] = field(factory=dict, init=False)
-    _services: dict[str, _Held] = field(factory=dict, init=False)
+    _clients: dict[bytes, _StoredShare] = field(factory=dict, init=False)
+    _services: dict[str, _StoredShare] = field(factory=dict, init=False)
 
     def refusal(self, client: bytes, service: str, size: int) -> str:
         """Return why a request is not stored; empty if it may be.
@@ -113,8 +84,8 @@ class StoredQuotas:
             service: The service.
             size: Bytes of the body.
         """
-        limits, total = self.limits, self.all
-        if total.count >= limits.limit or total.size + size > limits.limit_bytes:
+        total = self.all
+        if total.count >= self.limit or total.size + size > self.limit_bytes:
             return "the store has its maximum number of requests or bytes"
         if client and self._over_half(self._clients.get(client), size):
             return "this client has its share of the store"
@@ -124,23 +95,23 @@ class StoredQuotas:
             return NO_WORKERS
         return ""
 
-    def _over_half(self, held: _Held | None, size: int) -> bool:
+    def _over_half(self, held: _StoredShare | None, size: int) -> bool:
         """Return whether a request exceeds half of what the others leave."""
         if held is None:
-            held = _Held()
-        limits, total = self.limits, self.all
-        count = limits.limit - total.count + held.count
-        room = limits.limit_bytes - total.size + held.size
-        # The first request of a client or a service is taken while there is room at all.
-        return held.count > 0 and (2 * (held.count + 1) > count or 2 * (held.size + size) > room)
+            held = _StoredShare()
+        total = self.all
+        count = self.limit - total.count + held.count
+        space = self.limit_bytes - total.size + held.size
+        # The first request of a client or a service is taken while anything is left at all.
+        return held.count > 0 and (2 * (held.count + 1) > count or 2 * (held.size + size) > space)
 
     def _unserved_full(self, service: str, size: int) -> bool:
         unserved = [held for name, held in self._services.items() if name not in self.staffed]
-        count, room = sum(held.count for held in unserved), sum(held.size for held in unserved)
+        count, taken = sum(held.count for held in unserved), sum(held.size for held in unserved)
         return (
             (service not in self._services and len(unserved) >= _UNSERVED_SERVICES)
-            or (count + 1) * _UNSERVED_SHARE > self.limits.limit
-            or (room + size) * _UNSERVED_SHARE > self.limits.limit_bytes
+            or (count + 1) * _UNSERVED_SHARE > self.limit
+            or (taken + size) * _UNSERVED_SHARE > self.limit_bytes
         )
 
     def add(
@@ -195,8 +166,8 @@ class StoredQuotas:
         self.all.size += size
 
 
-def _change(table: dict[_K, _Held], key: _K, count: int, size: int) -> None:
-    held = table.setdefault(key, _Held())
+def _change(table: dict[_K, _StoredShare], key: _K, count: int, size: int) -> None:
+    held = table.setdefault(key, _StoredShare())
     held.count += count
     held.size += size
     if not held.count:

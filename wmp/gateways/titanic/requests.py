@@ -12,12 +12,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from attrs import frozen
+
 from wmp.codec import pack_frames, unpack_frames
 from wmp.errors import InstanceEnded, StoreFull, WMPError
 from wmp.foreign import Frames
 from wmp.gateways.common.body import FRAMES_CODEC
-from wmp.gateways.titanic.quotas import NO_WORKERS, StoredQuotas, TitanicLimits
+from wmp.gateways.titanic.quotas import NO_WORKERS, StoredQuotas
 from wmp.message import Kind
+from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.store.contract import JobFilter, Store, StoredJob
 from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import StoredJobInput, StoredJobState
@@ -30,8 +33,9 @@ from wmp.store.write_batch import (
 )
 
 _GIVEN_UP_MS: Final = 3_600_000
-"""Milliseconds for which a request that was given up is kept, to tell its client."""
+"""Milliseconds for which a request that was given up is kept, so that its client learns this."""
 
+_WEEK: Final = 7 * 24 * 3600.0
 _PREFIX: Final = "titanic "
 _NEVER: Final = 1 << 62
 _HEX: Final = frozenset(string.hexdigits)
@@ -49,6 +53,33 @@ _CLOSED: Final = (_S.CANCELLED, _S.CANCELLING)
 """States of requests that were closed before their end."""
 _OPEN: Final = (_S.QUEUED, _S.RESERVED)
 _UNFINISHED: Final = (*_OPEN, _S.CANCELLING)
+
+
+@frozen(kw_only=True)
+class TitanicLimits:
+    """What the stored requests of one server may take, and for how long.
+
+    Args:
+        request_ttl: Seconds for which a request waits for its reply; then it is given up.
+        reply_ttl: Seconds for which a reply waits for ``titanic.close``; then it is purged.
+        limit: Maximum number of stored requests, replied or not.
+        limit_bytes: Maximum number of bytes of their bodies and replies, as far as this server
+            stored them since its start.
+
+    Raises:
+        ConfigError: A limit is wrong.
+    """
+
+    request_ttl: float = _WEEK
+    reply_ttl: float = _WEEK
+    limit: int = 100_000
+    limit_bytes: int = 1 << 30
+
+    def __attrs_post_init__(self) -> None:
+        check_seconds("request_ttl", self.request_ttl, zero=False)
+        check_seconds("reply_ttl", self.reply_ttl, zero=False)
+        check_count("limit", self.limit, 1)
+        check_count("limit_bytes", self.limit_bytes, 1)
 
 
 class RequestRefused(WMPError):
@@ -78,7 +109,7 @@ class TitanicRequests:
         self,
         store: Store,
         name: Callable[[], str] = lambda: secrets.token_hex(16),
-        limits: TitanicLimits = TitanicLimits(),  # noqa: B008 - frozen
+        limits: TitanicLimits = TitanicLimits(),
     ) -> None:
         self._store = store
         self._name = name
@@ -86,7 +117,7 @@ class TitanicRequests:
         self._reply_ms = round(limits.reply_ttl * 1000)
         self._request_ms = round(limits.request_ttl * 1000)
         self._terms = StoredTerms(keep_ms=self._reply_ms, keep_dead_ms=_GIVEN_UP_MS)
-        self.quotas = StoredQuotas(limits)
+        self.quotas = StoredQuotas(limits.limit, limits.limit_bytes)
         self._lock = threading.RLock()
         self._renewals = 0
         self._closing: set[int] = set()
