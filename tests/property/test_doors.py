@@ -140,6 +140,6 @@ def test_each_request_has_one_reply_at_most_and_its_own(steps, join):
                 assert set(action.ids) <= set(jobs)
         machine = door.machine
         assert len(machine._askers) <= 5
-        assert machine._size == sum(answer.size for answer in machine._askers.values())
+        assert machine._bytes.total == sum(answer.size for answer in machine._askers.values())
         listed = sorted(number for numbers in machine._of_peer.values() for number in numbers)
         assert listed == sorted(machine._askers)

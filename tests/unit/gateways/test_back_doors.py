@@ -328,13 +328,24 @@ def test_payloads_that_a_worker_would_not_take_end_as_errors():
 @pytest.mark.rule("PIRATE-7.5")
 def test_the_number_of_workers_is_bounded(name):
     door = Door(WIRES[name](), max_workers=2)
-    for peer in (b"a", b"b", b"c"):
+    for peer in (b"a", b"b"):
         door.get(*READY[name], peer=peer)
+        door.run(b"body")
+    door.get(*READY[name], peer=b"c")
     assert (door.drops, door.places) == (["limit"], None)
 
     door.feed(Left(0, b"a"))
     door.get(*READY[name], peer=b"c")
     assert door.places == 2
+
+
+@pytest.mark.rule("PIRATE-7.12")
+def test_an_idle_worker_that_never_replied_makes_way_at_the_limit(name):
+    door = Door(WIRES[name](), max_workers=3)
+    for peer in (b"a", b"b", b"c", b"d"):
+        door.get(*READY[name], peer=peer)
+    assert door.drops == ["limit"]
+    assert set(door.machine.workers) == {b"b", b"c", b"d"}
 
 
 def test_a_door_that_drains_ends_behind_its_last_job(door, name):

@@ -270,6 +270,49 @@ def test_a_request_of_an_agent_above_a_limit_may_come_again():
     assert door.settle() == {1: ("", b"one"), 2: ("", b"two")}
 
 
+@pytest.mark.rule("PIRATE-7.11")
+def test_at_the_limit_the_client_with_the_most_requests_makes_way():
+    door = Front(limit=4, full=b"FULL")
+    for number in range(5):
+        door.get(b"id", b"", b"%d" % number, peer=b"hog")
+    assert door.drops == ["limit"]  # alone, it may use everything
+    assert len(door.settle()) == 4
+    for _ in range(2):
+        door.get(b"id", b"", b"late", peer=b"late")
+        assert door.drops == ["share"]
+        assert door.emitted == [(b"hog", (b"id", b"", b"FULL"))]
+        assert [action.ids for action in door.actions if isinstance(action, Cancelled)]
+    door.get(b"id", b"", b"late", peer=b"late")
+    assert door.drops == ["limit"]
+    assert door.machine.open_requests() == 4
+
+
+@pytest.mark.rule("PIRATE-7.11")
+def test_large_requests_of_one_client_make_way():
+    door = Front(limit_bytes=1000)
+    for _ in range(10):
+        door.get(b"", b"x" * 100, peer=b"hog")
+    door.get(b"", b"y" * 150, peer=b"late")
+    assert door.drops == ["share", "share"]
+    door.get(b"", b"y" * 900, peer=b"late")
+    assert door.drops == ["limit"]
+
+
+@pytest.mark.rule("PIRATE-7.11")
+def test_requests_of_a_client_with_many_go_to_a_lower_priority_in_their_order():
+    door = Front(priority=3)
+    door.get(b"", b"first", peer=b"other")
+    for number in range(200):
+        door.get(b"", b"%d" % number, peer=b"hog")
+    door.get(b"", b"late", peer=b"late")
+    batches = door.machine.handle(Settled(), 0.0)
+    priority = {id: batch.priority for batch in batches for id in batch.ids}
+    assert priority[1] == priority[202] == 3
+    hog = [priority[id] for id in range(2, 202)]
+    assert hog == sorted(hog, reverse=True)
+    assert (hog[0], hog[-1]) == (3, -4)
+
+
 @pytest.mark.rule("FREE-5.5", "PIRATE-7.10")
 def test_a_request_of_an_agent_whose_job_has_a_newer_asker_may_come_again():
     door = Front(wire=AgentWire(), join=True)

@@ -147,14 +147,49 @@ def test_requests_above_a_limit_are_dropped():
     for _ in range(3):
         broker.ask(b"c1", b"x", service=b"large")
     assert broker.counted == {"limit": 2}
-    broker.ask(b"c2", b"x" * 97, service=b"large")
+    broker.ask(b"c2", b"x" * 5000, service=b"large")
     assert broker.counted == {"limit": 3}
-    broker.get(b"hop", b"", C, b"large", b"x" * 94, peer=b"c2")
-    assert broker.counted == {"limit": 4}  # the envelope counts, too
     assert broker.causes == ["a request for the service 'large' exceeds limit_bytes"]
+    broker.get(b"h" * 5000, b"", C, b"large", b"x", peer=b"c2")
+    assert broker.counted == {"limit": 4}  # the envelope counts, too
     broker.ask(b"c2", b"x" * 96, service=b"large")
     assert broker.counted == {"limit": 4}
     assert broker.door.statistics().services == {"small": 2, "large": 3}
+
+
+@pytest.mark.rule("MDP-3.8")
+def test_at_the_limit_the_client_with_the_most_requests_makes_way():
+    broker = Broker(services=[MajordomoService("*", limit=10)])
+    for _ in range(12):
+        broker.ask(b"hog", b"x")
+    assert broker.counted == {"limit": 2}  # alone, it may use everything
+    for _ in range(7):
+        broker.ask(b"late", b"y")
+    assert broker.counted == {"limit": 4, "share": 5}
+    broker.ask(b"third", b"z")
+    assert broker.counted == {"limit": 4, "share": 6}
+    assert broker.door.statistics().services == {"echo": 10}
+
+
+@pytest.mark.rule("MDP-3.8")
+def test_requests_of_a_client_with_few_go_before_those_of_one_with_many():
+    broker = Broker()
+    broker.ask(b"other", b"first")
+    for number in range(200):
+        broker.ask(b"hog", b"%d" % number)
+    broker.ask(b"late", b"y")
+    broker.ready(b"w")
+    bodies = []
+    for _ in range(40):
+        token, body = broker.given(b"w")
+        bodies.append(body[0])
+        broker.answer(b"w", token, b"done")
+        broker.actions = [
+            action for action in broker.actions if getattr(action, "peer", b"") == b"w"
+        ]
+    assert bodies.index(b"y") <= 18
+    hog = [body for body in bodies if body not in (b"first", b"y")]
+    assert hog == [b"%d" % number for number in range(len(hog))]  # in their order
 
 
 @pytest.mark.rule("MDP-3.2", "MDP-2.4")
@@ -166,7 +201,7 @@ def test_the_bytes_of_joined_requests_return_to_zero():
     token, _ = broker.given(b"w")
     broker.answer(b"w", token, b"y")
     assert broker.emitted == [(b"c", (b"y", b"", C, b"echo", b"y"))]
-    assert broker.door.requests._size == 0
+    assert broker.door.requests._bytes.total == 0
 
 
 @pytest.mark.rule("MDP-1.2")

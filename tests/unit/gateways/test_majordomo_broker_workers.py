@@ -275,8 +275,42 @@ def test_a_service_whose_name_is_the_short_form_of_another_has_workers_of_its_ow
 def test_workers_above_the_limit_are_dropped():
     broker = Broker(max_workers=1)
     broker.ready(b"w1")
+    broker.ask(b"c", b"x")
     broker.ready(b"w2")
     assert (broker.emitted, broker.counted) == ([], {"limit": 1})
+
+
+@pytest.mark.rule("MDP-4.15")
+def test_an_idle_worker_that_never_replied_makes_way_at_the_limit():
+    broker = Broker(max_workers=2)
+    broker.ready(b"good")
+    broker.ask(b"c", b"x")
+    token, _ = broker.given(b"good")
+    broker.answer(b"good", token, b"y")
+    broker.ready(b"idle", b"nobody")
+    broker.ready(b"late")
+    assert broker.emitted == [(b"idle", DISCONNECT)]
+    assert broker.states == {"idle": 2}
+    assert broker.door.statistics().staff["echo"] == 2
+
+
+@pytest.mark.rule("MDP-4.15")
+def test_workers_that_never_answer_get_one_turn_of_four():
+    broker = Broker()
+    broker.ready(b"good")
+    broker.ask(b"c", b"x")
+    token, _ = broker.given(b"good")
+    broker.answer(b"good", token, b"y")
+    given = []
+    for number in range(40):
+        broker.ready(b"eater%d" % number)
+    for _ in range(60):
+        broker.ask(b"c", b"x")
+        ((peer, frames),) = broker.emitted
+        given.append(peer)
+        if peer == b"good":
+            broker.answer(b"good", frames[3], b"y")
+    assert given[10:].count(b"good") >= 35
 
 
 @pytest.mark.rule("MDP-4.13", "MDP-4.10")

@@ -23,6 +23,7 @@ from wmp.gateways.common.body import (
     size_of,
     to_payload,
 )
+from wmp.gateways.common.client_shares import ClientShares
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.majordomo.wire import ClientRequest, role_of, write_reply
 from wmp.message import Frame, Kind, Limits, counted, named
@@ -74,11 +75,13 @@ class _ServiceRequests:
     terms: ServiceTerms
     kinds: dict[str, Kind]
     """The kinds of the jobs, by codec: one object for each, which a manager compares quickly."""
+    shares: ClientShares
+    """The requests in progress by connection."""
     requests: dict[int, _ServiceRequest] = field(factory=dict)
     """The requests in progress, the oldest first."""
     joined: dict[Frames, int] = field(factory=dict)
-    arrived: dict[str, tuple[list[int], list[Frame]]] = field(factory=dict)
-    """Numbers and payloads that were not handed over yet, by codec."""
+    arrived: dict[tuple[str, int], tuple[list[int], list[Frame]]] = field(factory=dict)
+    """Numbers and payloads that were not handed over yet, by codec and level."""
 
 
 @define(eq=False)
@@ -124,7 +127,11 @@ class MajordomoRequests:
     _of_peer: dict[bytes, dict[int, None]] = field(factory=dict, init=False)
     _fresh: dict[bytes, _ServiceRequests] = field(factory=dict, init=False)
     """Services with requests that were not handed over yet."""
-    _size: int = field(default=0, init=False)
+    _bytes: ClientShares = field(init=False)
+    """The bytes of the requests by connection."""
+
+    def __attrs_post_init__(self) -> None:
+        self._bytes = ClientShares(self.limit_bytes)
 
     def __len__(self) -> int:
         return len(self._askers)
@@ -135,8 +142,10 @@ class MajordomoRequests:
         services = self._services.values()
         return {service.role: len(service.requests) for service in services if service.requests}
 
-    def take(self, port: int, peer: bytes, request: ClientRequest, now: float) -> Drop | None:
-        """Take a request; return why it was dropped."""
+    def take(
+        self, port: int, peer: bytes, request: ClientRequest, now: float
+    ) -> list[Drop | Cancelled]:
+        """Take a request; return why it was dropped, or which request makes way (MDP-3.8)."""
         service = self._services.get(request.service) or self._service(request.service)
         if service is None:
             name = request.service
@@ -145,7 +154,7 @@ class MajordomoRequests:
                 f"{name[: Limits.TEXT]!r} of {len(name)} bytes; expected a name whose role has 1 "
                 f"to {Limits.TEXT} bytes"
             )
-            return self._drop("unusable service", text)
+            return [self._drop("unusable service", text)]
         terms, body = service.terms, request.body
         size = size_of(body) + _size_without_body(request.envelope)
         if not service.requests:
@@ -157,38 +166,75 @@ class MajordomoRequests:
             if joined is not None:
                 self.count += 1
                 self._answer_also(joined, port, peer, request.envelope)
-                return None
+                return []
+        actions: list[Drop | Cancelled] = []
         full = ""
-        if len(service.requests) >= terms.limit:
-            full = "limit"
-        elif own is not None and len(own) >= self.client_limit:
+        if own is not None and len(own) >= self.client_limit:
             full = "client_limit"
-        elif self._size + size > self.limit_bytes:
+        elif not self._make_way(service.shares, service, peer, 1, actions):
+            full = "limit"
+        elif not self._make_way(self._bytes, None, peer, size, actions):
             full = "limit_bytes"
         if full:
             self._retire(service)
-            return self._drop("limit", f"a request for the service {service.role!r} exceeds {full}")
+            text = f"a request for the service {service.role!r} exceeds {full}"
+            return [*actions, self._drop("limit", text)]
         self.count += 1
         number = next(self.numbers)
         codec, payload = to_payload(body, as_list=terms.as_list)
         known = body if terms.join else None
         asker = _ServiceRequest(port, peer, request.envelope, service, codec, size, now, known)
         self._askers[number] = service.requests[number] = asker
-        self._size += size
-        if own is None:
-            own = self._of_peer[peer] = {}
-        own[number] = None
+        level = service.shares.level(peer)
+        service.shares.add(peer, 1)
+        self._bytes.add(peer, size)
+        self._of_peer.setdefault(peer, {})[number] = None
         if known is not None:
             service.joined[known] = number
         if len(service.requests) == 1 and terms.unserved is not None:
             self.timers.arm(_UnservedTimer(service.name), now + terms.unserved)
-        waiting = service.arrived.get(codec)
+        waiting = service.arrived.get((codec, level))
         if waiting is None:
-            waiting = service.arrived[codec] = ([], [])
+            waiting = service.arrived[codec, level] = ([], [])
             self._fresh[service.name] = service
         waiting[0].append(number)
         waiting[1].append(payload)
-        return None
+        return actions
+
+    def _make_way(
+        self,
+        shares: ClientShares,
+        service: _ServiceRequests | None,
+        peer: bytes,
+        amount: int,
+        actions: list[Drop | Cancelled],
+    ) -> bool:
+        """Return whether a request fits a limit, after requests of other clients made way.
+
+        Args:
+            shares: What has the limit.
+            service: The service of the requests that may make way; None for all services.
+            peer: The client of the request.
+            amount: What the request takes.
+            actions: Gets what follows for the requests that make way.
+        """
+        while shares.full(amount):
+            other = shares.makes_way(peer, amount)
+            if other is None:
+                return False
+            number = next(
+                number
+                for number in reversed(self._of_peer[other])
+                if service is None or self._askers[number].service is service
+            )
+            role = self._askers[number].service.role
+            actions.append(
+                self._drop("share", f"a request for the service {role!r} makes way for another one")
+            )
+            withdrawn = self._withdraw([number])
+            if withdrawn is not None:
+                actions.append(withdrawn)
+        return True
 
     def _service(self, name: bytes) -> _ServiceRequests | None:
         role = role_of(name)
@@ -196,7 +242,9 @@ class MajordomoRequests:
             return None
         terms = self._terms_of(role)
         kinds = {codec: Kind(role, terms.needs, codec) for codec in ("", FRAMES_CODEC)}
-        service = self._services[name] = _ServiceRequests(name, role, terms, kinds)
+        service = self._services[name] = _ServiceRequests(
+            name, role, terms, kinds, ClientShares(terms.limit)
+        )
         return service
 
     def _terms_of(self, role: str) -> ServiceTerms:
@@ -231,11 +279,11 @@ class MajordomoRequests:
                     ids=ids,
                     payloads=payloads,
                     kind=service.kinds[codec],
-                    priority=terms.priority,
+                    priority=terms.priority - level,
                     timeout=terms.timeout,
                     max_worker_losses=terms.max_worker_losses,
                 )
-                for codec, (ids, payloads) in arrived.items()
+                for (codec, level), (ids, payloads) in arrived.items()
             ]
         return batches
 
@@ -318,16 +366,16 @@ class MajordomoRequests:
                 by_service.setdefault(service.name, set()).add(number)
         for name, gone in by_service.items():
             service = self._fresh[name]
-            for codec, (ids, payloads) in list(service.arrived.items()):
+            for key, (ids, payloads) in list(service.arrived.items()):
                 kept = [
                     (id, payload)
                     for id, payload in zip(ids, payloads, strict=True)
                     if id not in gone
                 ]
                 taken |= gone.intersection(ids)
-                service.arrived[codec] = ([id for id, _ in kept], [payload for _, payload in kept])
+                service.arrived[key] = ([id for id, _ in kept], [payload for _, payload in kept])
                 if not kept:
-                    del service.arrived[codec]
+                    del service.arrived[key]
             if not service.arrived:
                 del self._fresh[name]
         return taken
@@ -335,9 +383,12 @@ class MajordomoRequests:
     def _answer_also(self, number: int, port: int, peer: bytes, envelope: Frames) -> None:
         """Let the newest asker of a job have its reply: the others ask no longer."""
         asker = self._askers[number]
-        grown = _size_without_body(envelope) - _size_without_body(asker.envelope)
-        asker.size += grown
-        self._size += grown
+        shares = asker.service.shares
+        shares.remove(asker.peer, 1)
+        shares.add(peer, 1)
+        self._bytes.remove(asker.peer, asker.size)
+        asker.size += _size_without_body(envelope) - _size_without_body(asker.envelope)
+        self._bytes.add(peer, asker.size)
         self._unlist(number, asker.peer)
         self._of_peer.setdefault(peer, {})[number] = None
         asker.port, asker.peer, asker.envelope, asker.gone = port, peer, envelope, False
@@ -346,7 +397,8 @@ class MajordomoRequests:
         asker = self._askers.pop(number, None)
         if asker is not None:
             service = asker.service
-            self._size -= asker.size
+            self._bytes.remove(asker.peer, asker.size)
+            service.shares.remove(asker.peer, 1)
             self._unlist(number, asker.peer)
             del service.requests[number]
             if asker.body is not None:

@@ -245,9 +245,7 @@ class MajordomoDoorMachine:
             elif self._draining:
                 actions.append(self._drop("draining"))
             else:
-                dropped = self.requests.take(port, peer, request, now)
-                if dropped is not None:
-                    actions.append(dropped)
+                actions += self.requests.take(port, peer, request, now)
         elif name == WORKER and self.settings.workers:
             if self._leaving and not self.workers.knows(peer):
                 actions.append(self._drop("draining"))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from attrs import define, field, frozen
 
 from wmp.actions import Run
 from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.common.idle_workers import IdleWorkers
 from wmp.message import Peer
 
 
@@ -42,8 +41,7 @@ class StaffedService:
 
     group: str
     role: str
-    idle: OrderedDict[bytes, MajordomoAttendant] = field(factory=OrderedDict)
-    """The idle workers, the one that was used least recently first."""
+    idle: IdleWorkers[MajordomoAttendant] = field(factory=IdleWorkers)
     members: int = 0
     places: int = 0
     reported: int = 0
@@ -65,5 +63,9 @@ class MajordomoAttendant:
     """When the worker got its last request."""
     late_token: bytes = b""
     """Token of a request that the worker has not answered; empty for none."""
+    tried: bool = False
+    """Whether the worker got its request before it was proven, and has not ended it."""
+    proven: bool = False
+    """Whether the last request of the worker ended with a reply."""
     answered: bool = True
     """Whether a message arrived since the last HEARTBEAT to this worker."""

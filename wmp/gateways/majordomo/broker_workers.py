@@ -54,6 +54,7 @@ _MARK: Final = "~"
 _State = Attendance
 _Input = AttendanceInput
 _PLACES: Final = frozenset((_State.IDLE, _State.BUSY))
+_HOLDING: Final = (_State.BUSY, _State.LATE)
 
 
 class _AttendantTimer(NamedTuple):
@@ -112,6 +113,8 @@ class MajordomoWorkers:
     _expelled: OrderedDict[bytes, None] = field(factory=OrderedDict, init=False)
     """Connections that got DISCONNECT, and get nothing more."""
     _token: int = field(default=0, init=False)
+    _newcomers: OrderedDict[bytes, MajordomoAttendant] = field(factory=OrderedDict, init=False)
+    """The idle workers that have not replied to their last request."""
 
     # -- for the door
 
@@ -172,9 +175,19 @@ class MajordomoWorkers:
         if target is not before:
             service = worker.service
             if before is _State.IDLE:
-                del service.idle[worker.peer]
+                service.idle.remove(worker.peer)
+                self._newcomers.pop(worker.peer, None)
             if target is _State.IDLE:
-                service.idle[worker.peer] = worker
+                worker.proven = what is _Input.REPLY
+                service.idle.add(worker.peer, worker, proven=worker.proven)
+                if not worker.proven:
+                    self._newcomers[worker.peer] = worker
+            if target is _State.BUSY and not worker.proven:
+                worker.tried = True
+                service.idle.tried += 1
+            elif worker.tried and target not in _HOLDING:
+                worker.tried = False
+                service.idle.tried -= 1
             change = (target in _PLACES) - (before in _PLACES)
             if change:
                 service.places += change
@@ -292,6 +305,11 @@ class MajordomoWorkers:
             return
         service = self._services.get(role)
         maximum = self.terms.max_workers
+        if len(self._workers) >= maximum and self._newcomers:
+            # MDP-4.15: one that never replied makes way, the one that is idle for longest.
+            other = next(iter(self._newcomers.values()))
+            text = f"an idle worker of the service {other.service.role!r} makes way for another one"
+            self._expel(other.port, other.peer, "limit", actions, text)
         if (
             len(self._workers) >= maximum
             or (service is None and len(self._groups) >= maximum)
@@ -395,7 +413,8 @@ class MajordomoWorkers:
             text = f"the payload has {len(body)} frames; expected {MAX_BODY} at most"
             actions.append(_end(group, run, Outcome.ERROR, pack_error("UnfitPayload", text)))
             return
-        worker = next(iter(service.idle.values()))
+        worker = service.idle.next()
+        assert worker is not None
         self._step(worker, _Input.RUN)
         self.requests += 1
         self._token += 1

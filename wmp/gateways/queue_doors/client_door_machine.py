@@ -19,6 +19,7 @@ from wmp.gateways.common.body import (
     size_of,
     to_payload,
 )
+from wmp.gateways.common.client_shares import ClientShares
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.gateways.queue_doors.settings import Service
@@ -77,14 +78,18 @@ class FrontDoorMachine:
     settings: None = field(default=None, init=False)
     _askers: dict[int, _Asker] = field(factory=dict, init=False)
     """The asker of each job in progress."""
-    _of_peer: dict[bytes, set[int]] = field(factory=dict, init=False)
+    _of_peer: dict[bytes, dict[int, None]] = field(factory=dict, init=False)
+    """The numbers of each client, the oldest first."""
     _joined: dict[Frames, int] = field(factory=dict, init=False)
-    _arrived: dict[str, tuple[list[int], list[Frame]]] = field(factory=dict, init=False)
-    """Numbers and payloads that ``Settled`` hands over, by codec."""
+    _arrived: dict[tuple[str, int], tuple[list[int], list[Frame]]] = field(factory=dict, init=False)
+    """Numbers and payloads that ``Settled`` hands over, by codec and level."""
     _memory: ReplyMemory | None = field(init=False)
     _kinds: dict[str, Kind] = field(init=False)
     """The kinds of the jobs, by codec: one object for each, which a manager compares quickly."""
-    _size: int = field(default=0, init=False)
+    _counts: ClientShares = field(init=False)
+    """The requests in progress by client."""
+    _bytes: ClientShares = field(init=False)
+    """The bytes of their bodies by client."""
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
     _requests: int = field(default=0, init=False)
@@ -95,6 +100,8 @@ class FrontDoorMachine:
     def __attrs_post_init__(self) -> None:
         service = self.service
         kind = service.kind
+        self._counts = ClientShares(service.limit)
+        self._bytes = ClientShares(service.limit_bytes)
         self._memory = ReplyMemory(service.remember) if service.wire.repeats else None
         self._kinds = {codec: evolve(kind, codec=codec) for codec in ("", FRAMES_CODEC)}
 
@@ -144,11 +151,11 @@ class FrontDoorMachine:
                 ids=ids,
                 payloads=payloads,
                 kind=self._kinds[codec],
-                priority=service.priority,
+                priority=service.priority - level,
                 timeout=service.timeout,
                 max_worker_losses=service.max_worker_losses,
             )
-            for codec, (ids, payloads) in arrived.items()
+            for (codec, level), (ids, payloads) in arrived.items()
         ]
 
     @property
@@ -216,9 +223,9 @@ class FrontDoorMachine:
             self._answer_also(joined, port, peer, envelope)
             return
         if (
-            len(self._askers) >= service.limit
-            or self._size + size > service.limit_bytes
-            or len(self._of_peer.get(peer, ())) >= service.client_limit
+            len(self._of_peer.get(peer, ())) >= service.client_limit
+            or not self._make_way(self._counts, peer, 1, actions)
+            or not self._make_way(self._bytes, peer, size, actions)
         ):
             actions.append(self._drop("limit"))
             if service.full is not None:
@@ -231,23 +238,46 @@ class FrontDoorMachine:
         codec, payload = to_payload(body, as_list=service.as_list)
         known = body if service.join else None
         self._askers[number] = _Asker(port, peer, envelope, codec, size, known)
-        self._size += size
-        numbers = self._of_peer.get(peer)
-        if numbers is None:
-            self._of_peer[peer] = {number}
-        else:
-            numbers.add(number)
+        level = self._counts.level(peer)
+        self._counts.add(peer, 1)
+        self._bytes.add(peer, size)
+        self._of_peer.setdefault(peer, {})[number] = None
         if known is not None:
             self._joined[known] = number
-        ids, payloads = self._arrived.setdefault(codec, ([], []))
+        ids, payloads = self._arrived.setdefault((codec, level), ([], []))
         ids.append(number)
         payloads.append(payload)
+
+    def _make_way(
+        self, shares: ClientShares, peer: bytes, amount: int, actions: list[FrontDoorAction]
+    ) -> bool:
+        """Return whether a request fits a limit, after requests of other clients made way
+        (PIRATE-7.11).
+        """
+        while shares.full(amount):
+            other = shares.makes_way(peer, amount)
+            if other is None:
+                return False
+            number = next(reversed(self._of_peer[other]))
+            asker = self._forget(number)
+            assert asker is not None
+            actions.append(self._drop("share"))
+            if self._memory is not None:
+                self._memory.leave((asker.key,))
+            if self.service.full is not None and not asker.gone:
+                actions.append(Emit(asker.port, asker.peer, (*asker.envelope, self.service.full)))
+            if number not in self._withhold([number]):
+                actions.append(Cancelled([number], unstarted=True))
+        return True
 
     def _answer_also(self, number: int, port: int, peer: bytes, envelope: Frames) -> None:
         """Let the newest asker of a job have its reply: the others ask no longer."""
         asker = self._askers[number]
         self._unlist(number, asker.peer)
-        self._of_peer.setdefault(peer, set()).add(number)
+        self._of_peer.setdefault(peer, {})[number] = None
+        for shares, amount in ((self._counts, 1), (self._bytes, asker.size)):
+            shares.remove(asker.peer, amount)
+            shares.add(peer, amount)
         newest = evolve(asker, port=port, peer=peer, envelope=envelope, gone=False)
         self._askers[number] = newest
         if self._memory is not None:
@@ -314,21 +344,22 @@ class FrontDoorMachine:
         """Take requests back that were not handed over yet; return their numbers."""
         gone = set(numbers)
         taken: set[int] = set()
-        for codec, (ids, payloads) in list(self._arrived.items()):
+        for key, (ids, payloads) in list(self._arrived.items()):
             kept = [
                 (id, payload) for id, payload in zip(ids, payloads, strict=True) if id not in gone
             ]
             taken |= gone.intersection(ids)
             if kept:
-                self._arrived[codec] = ([id for id, _ in kept], [payload for _, payload in kept])
+                self._arrived[key] = ([id for id, _ in kept], [payload for _, payload in kept])
             else:
-                del self._arrived[codec]
+                del self._arrived[key]
         return taken
 
     def _forget(self, number: int) -> _Asker | None:
         asker = self._askers.pop(number, None)
         if asker is not None:
-            self._size -= asker.size
+            self._counts.remove(asker.peer, 1)
+            self._bytes.remove(asker.peer, asker.size)
             self._unlist(number, asker.peer)
             if asker.body is not None:
                 del self._joined[asker.body]
@@ -337,7 +368,7 @@ class FrontDoorMachine:
     def _unlist(self, number: int, peer: bytes) -> None:
         """Take a request from the requests of a connection."""
         numbers = self._of_peer[peer]
-        numbers.discard(number)
+        del numbers[number]
         if not numbers:
             del self._of_peer[peer]
 

@@ -8,7 +8,7 @@ it has by ``Staff``.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, assert_never
 
@@ -32,6 +32,7 @@ from wmp.foreign import (
 )
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
 from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload, to_payload
+from wmp.gateways.common.idle_workers import IdleWorkers
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.queue_doors.settings import BackDoorSettings
 from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
@@ -100,6 +101,10 @@ class _Attendant:
     """Whether a message arrived since the last sign of life that the door sent."""
     words: bool = False
     """Whether the worker sends words where the specification has one byte."""
+    tried: bool = False
+    """Whether the worker got its request before it was proven, and has not ended it."""
+    proven: bool = False
+    """Whether the last request of the worker ended with a reply."""
     dismissed: bool = False
     """Whether the worker got EXIT, and gets no request any more."""
 
@@ -117,8 +122,7 @@ class BackDoorMachine:
     settings: BackDoorSettings
     _style: HeartbeatStyle = field(init=False)
     _workers: dict[bytes, _Attendant] = field(factory=dict, init=False)
-    _idle: OrderedDict[bytes, _Attendant] = field(factory=OrderedDict, init=False)
-    """The idle workers, the one that was used least recently first."""
+    _idle: IdleWorkers[_Attendant] = field(factory=IdleWorkers, init=False)
     _lanes: dict[int, _Attendant] = field(factory=dict, init=False)
     _timers: Timers[_DoorTimer] = field(factory=Timers, init=False)
     _places: int = field(default=0, init=False)
@@ -214,9 +218,16 @@ class BackDoorMachine:
         worker.state = target
         if target is not before:
             if before is _State.IDLE:
-                del self._idle[worker.peer]
+                self._idle.remove(worker.peer)
             if target is _State.IDLE:
-                self._idle[worker.peer] = worker
+                worker.proven = what is _Input.REPLY
+                self._idle.add(worker.peer, worker, proven=worker.proven)
+            if target is _State.BUSY and not worker.proven:
+                worker.tried = True
+                self._idle.tried += 1
+            elif worker.tried and target not in _HOLDING:
+                worker.tried = False
+                self._idle.tried -= 1
             self._places += (target in _PLACES) - (before in _PLACES)
         return True
 
@@ -273,7 +284,7 @@ class BackDoorMachine:
         message = self.wire.read(frames)
         worker = self._workers.get(peer)
         if worker is None:
-            worker = self._admit(port, peer, message, frames, actions)
+            worker = self._admit(port, peer, message, frames, now, actions)
             if worker is None:
                 return
         worker.last_at, worker.answered = now, True
@@ -337,6 +348,7 @@ class BackDoorMachine:
         peer: bytes,
         message: FromWorker,
         frames: Frames,
+        now: float,
         actions: list[BackDoorAction],
     ) -> _Attendant | None:
         """Return a new worker, or None for a message that makes no worker known."""
@@ -352,6 +364,11 @@ class BackDoorMachine:
                 reason = "unknown worker"
             actions.append(self._drop(reason, text))
             return None
+        other = self._idle.least_proven()
+        if len(self._workers) >= self.settings.max_workers and other is not None:
+            # PIRATE-7.12: one that never replied makes way, the one that is idle for longest.
+            actions.append(self._drop("limit"))
+            self._leave(other, "another worker needs its place", now, actions)
         if len(self._workers) >= self.settings.max_workers:
             actions.append(self._drop("limit"))
             return None
@@ -433,7 +450,7 @@ class BackDoorMachine:
 
     def _run(self, run: Run, now: float, actions: list[BackDoorAction]) -> None:
         bundle = Bundle(run)
-        worker = next(iter(self._idle.values()), None)
+        worker = self._idle.next()
         if worker is None:
             # The last worker left a moment ago. The jobs go back to their manager unbegun.
             bundle.hand_back(now)
@@ -574,4 +591,5 @@ class BackDoorMachine:
 
 
 _PLACES = frozenset((_State.IDLE, _State.BUSY))
+_HOLDING = (_State.BUSY, _State.LATE)
 """The states of workers that count as places."""
