@@ -27,6 +27,8 @@ ALL = DispatcherFaults(
     manager_crash=0.02,
     drift=0.3,
     resign=0.01,
+    refuse=0.05,
+    err=0.05,
 )
 
 
@@ -51,6 +53,12 @@ def test_with_all_faults_every_job_ends(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_jobs_end_beside_managers_and_their_callbacks_are_sent(seed: int) -> None:
     check(seed, ALL, managers=1, callbacks=True)
+
+
+@pytest.mark.rule("DSP-3.14", "DSP-3.15")
+@pytest.mark.parametrize("seed", range(3))
+def test_jobs_that_workers_refuse_or_answer_by_an_error_end(seed: int) -> None:
+    check(seed, DispatcherFaults(refuse=0.3, err=0.3, lose=0.05))
 
 
 @pytest.mark.rule("DSP-5.9")

@@ -17,11 +17,24 @@ from wmp.dispatcher.http_guard import GuardedApp
 from wmp.dispatcher.http_parts import JsonAnswer, KnownQueryRoute, refusal, refuse
 from wmp.dispatcher.ignored_fields import IgnoredFields
 from wmp.dispatcher.job_document import NewJobDocument, failure_payload, number_of, worker_document
-from wmp.dispatcher.models import CompletionModel, IdText, JobModel, WorkerModel, plain_text
-from wmp.dispatcher.records import WorkerRecord
+from wmp.dispatcher.models import (
+    CompletionModel,
+    IdText,
+    JobModel,
+    ResignationModel,
+    WorkerModel,
+    plain_text,
+)
+from wmp.dispatcher.records import worker_number
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish, read_document, read_job
-from wmp.dispatcher.steps.overview import capacity, history, list_jobs
+from wmp.dispatcher.steps.overview import (
+    capacity,
+    history,
+    list_jobs,
+    list_workers,
+    read_worker,
+)
 from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.errors import WMPError
@@ -147,13 +160,13 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     async def get_job(id: _Id) -> JsonAnswer:
         """Read a job, and why it waits."""
         number = _number_at(id)
-        offers = dispatcher.offers()
+        offers, crew = dispatcher.offers(), dispatcher.crew()
 
         def read(store: Any) -> dict[str, Any] | None:
             job = read_job(store, number)
             if job is None:
                 return None
-            return {**read_document(store, job), "waits": why_queued(store, job, offers)}
+            return {**read_document(store, job), "waits": why_queued(store, job, offers, crew)}
 
         document = await dispatcher.read(read)
         return _job_missing(id) if document is None else JsonAnswer(document)
@@ -204,27 +217,45 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
 
     @app.get("/dispatcher/workers/", responses=answered("WorkerList"))
     async def get_workers() -> JsonAnswer:
-        """List the workers."""
-        workers = await dispatcher.read(WorkerRecord.all)
-        return JsonAnswer({"workers": [worker_document(worker) for worker in workers]})
+        """List the HTTP workers, and the WMP workers that are connected to any dispatcher."""
+        crew = dispatcher.crew()
+        return JsonAnswer(
+            {"workers": await dispatcher.read(lambda store: list_workers(store, crew))}
+        )
+
+    @app.delete("/dispatcher/workers/", responses=answered("WorkerDocument"))
+    async def resign_named_worker(worker: ResignationModel) -> JsonAnswer:
+        """Resign by hostname and port, as a worker registers."""
+        number = worker_number(worker.hostname, worker.port)
+        resigned = await dispatcher.run(Resign(settings, number))
+        if resigned is None:
+            return _worker_missing(f"{worker.hostname}:{worker.port}")
+        return ignored.answer("DELETE /dispatcher/workers/", worker, worker_document(resigned))
 
     @app.get("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
     async def get_worker(id: _Id) -> JsonAnswer:
         """Read a worker."""
-        number = _number_at(id)
-        worker = await dispatcher.read(lambda store: WorkerRecord.read(store, number))
-        return _worker_missing(id) if worker is None else JsonAnswer(worker_document(worker))
+        number, crew = _number_at(id), dispatcher.crew()
+        document = await dispatcher.read(lambda store: read_worker(store, number, crew))
+        return _worker_missing(id) if document is None else JsonAnswer(document)
 
     @app.delete("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
     async def resign_worker(id: _Id) -> JsonAnswer:
         """Resign: the worker gets no more jobs, and its jobs are queued again."""
-        worker = await dispatcher.run(Resign(settings, _number_at(id)))
-        return _worker_missing(id) if worker is None else JsonAnswer(worker_document(worker))
+        number, crew = _number_at(id), dispatcher.crew()
+        worker = await dispatcher.run(Resign(settings, number))
+        if worker is not None:
+            return JsonAnswer(worker_document(worker))
+        if await dispatcher.read(lambda store: read_worker(store, number, crew)) is None:
+            return _worker_missing(id)
+        text = f"{id} is a WMP worker, which leaves by itself; stop its program with SIGTERM"
+        return refusal(409, text, "id")
 
     @app.get("/dispatcher/capacity", responses=answered("Capacity"))
     async def get_capacity() -> JsonAnswer:
-        """Count the places and free places of HTTP workers, and queued jobs."""
-        return JsonAnswer(await dispatcher.read(capacity))
+        """Count the places and free places of workers, and queued jobs."""
+        crew = dispatcher.crew()
+        return JsonAnswer(await dispatcher.read(lambda store: capacity(store, crew)))
 
     @app.get("/healthz", responses=answered("Health"))
     async def get_health() -> JsonAnswer:

@@ -85,8 +85,10 @@ _JOB: Final = _object(
 _WORKER: Final = _object(
     {
         "_id": _ID,
+        "kind": {"type": "string", "enum": ["http", "wmp"]},
+        "label": _TEXT,
         "hostname": _TEXT,
-        "port": _NUMBER,
+        "port": _MAYBE_NUMBER,
         "handlers": {"type": "object"},
         "maxJobs": _NUMBER,
         "jobs": {"type": "array", "items": _ID},
@@ -105,6 +107,7 @@ _ACCEPTED["properties"] |= {"ignored": _IGNORED}
 _ATTEMPT: Final = _object(
     {"attempt": _NUMBER, "worker": _maybe("string"), "error": _maybe("string"), "date": _MAYBE_DATE}
 )
+_KIND: Final = _object({"workers": _NUMBER, "maxJobs": _NUMBER, "free": _NUMBER})
 _ROW: Final = _object({"maxJobs": _NUMBER, "free": _NUMBER, "queued": _NUMBER})
 
 SCHEMAS: Final[Mapping[str, _Schema]] = {
@@ -126,6 +129,7 @@ SCHEMAS: Final[Mapping[str, _Schema]] = {
             "workers": _NUMBER,
             "maxJobs": _NUMBER,
             "free": _NUMBER,
+            "kinds": {"type": "object", "additionalProperties": _KIND},
             "types": {"type": "object", "additionalProperties": _ROW},
         }
     ),

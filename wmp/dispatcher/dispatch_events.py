@@ -10,8 +10,10 @@ from attrs import frozen
 from wmp.core.manager.unserved import WaitingRow
 from wmp.dispatcher.records import WorkerRecord
 from wmp.dispatcher.steps.callback_steps import Callback, EndCallback, Sweep, TakeCallbacks
-from wmp.dispatcher.steps.checking import Cancellation, Check, EndCancelled, TakeBack
+from wmp.dispatcher.steps.checking import Cancellation, Check, EndCancelled
+from wmp.dispatcher.steps.crew import PublishCrew
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place
+from wmp.dispatcher.steps.refusals import NoteAccepted, Refusal, TakeBack
 from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
 
@@ -27,6 +29,8 @@ DispatcherStep = (
     | TakeCallbacks
     | EndCallback
     | LookForUnserved
+    | NoteAccepted
+    | PublishCrew
 )
 
 
@@ -70,8 +74,10 @@ class JobPosted:
     """A worker answered a job, or did not."""
 
     assignment: DispatchedJob
-    refusal: str | None
-    """Why the worker surely has not begun; None: it has the job, or nobody knows."""
+    refusal: Refusal | None
+    """Why the worker did not accept the job; None: it has the job, or nobody knows."""
+    accepted: bool = False
+    """Whether the worker answered that it has the job."""
 
 
 @frozen
@@ -156,4 +162,19 @@ class ReportUnserved:
     rows: Sequence[WaitingRow]
 
 
-DispatcherAction = RunStep | PostJob | PingWorker | SendCancellation | SendCallback | ReportUnserved
+@frozen
+class ReportRefusal:
+    """Log that a worker did not accept a job (DSP-3.14)."""
+
+    line: str
+
+
+DispatcherAction = (
+    RunStep
+    | PostJob
+    | PingWorker
+    | SendCancellation
+    | SendCallback
+    | ReportUnserved
+    | ReportRefusal
+)

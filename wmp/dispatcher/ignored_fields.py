@@ -57,6 +57,7 @@ class IgnoredFields:
 _SET: Final[Mapping[str, Mapping[str, Any]]] = {
     "JobModel": SCHEMAS["JobDocument"],
     "WorkerModel": SCHEMAS["WorkerDocument"],
+    "ResignationModel": SCHEMAS["WorkerDocument"],
     "CompletionModel": {"properties": {}},
 }
 """The fields that documents of clients may have although the dispatcher sets them (DSP-1.4)."""

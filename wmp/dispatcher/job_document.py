@@ -10,7 +10,7 @@ from attrs import frozen
 
 from wmp.codec.values import pack_error, unpack_error
 from wmp.dispatcher.json_text import read_json, read_stored_json, write_json
-from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord
+from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord, crew_number
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import StoredJobState
 
@@ -160,6 +160,9 @@ def job_document(
     known = job.ran == job.attempt or job.ended is not None
     if started is None and known:
         started = job.begun
+    if known and job.worker and (dispatch is None or dispatch.attempt != job.ran):
+        worker, expiry = crew_number(job.worker), None
+        started = job.begun
     limit = job.terms.run_limit
     return {
         "_id": id_text(job.id),
@@ -215,6 +218,8 @@ def worker_document(worker: WorkerRecord) -> dict[str, Any]:
     """Return a worker as a document."""
     return {
         "_id": id_text(worker.id),
+        "kind": "http",
+        "label": worker.label,
         "hostname": worker.hostname,
         "port": worker.port,
         "handlers": dict(worker.handlers),
@@ -222,7 +227,7 @@ def worker_document(worker: WorkerRecord) -> dict[str, Any]:
         "jobs": [id_text(id) for id in worker.jobs],
         "lastPinged": date_text(worker.last_pinged),
         "failedPingCount": worker.failed_pings,
-        "lastError": worker.last_error,
+        "lastError": worker.last_error or worker.refusal,
         "isResigned": worker.resigned,
         "isDead": worker.dead,
     }

@@ -22,6 +22,7 @@ from wmp.dispatcher.dispatch_events import (
     JobPosted,
     PingWorker,
     PostJob,
+    ReportRefusal,
     ReportUnserved,
     RunStep,
     SendCallback,
@@ -34,8 +35,10 @@ from wmp.dispatcher.dispatch_events import (
 )
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import EndCallback, Sweep, Swept, TakeCallbacks
-from wmp.dispatcher.steps.checking import Cancellation, Check, Checked, EndCancelled, TakeBack
+from wmp.dispatcher.steps.checking import Cancellation, Check, Checked, EndCancelled
+from wmp.dispatcher.steps.crew import CrewMember, PublishCrew
 from wmp.dispatcher.steps.placing import Assign, Place, Placed
+from wmp.dispatcher.steps.refusals import NoteAccepted, TakeBack, TakenBack
 from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing, PingNoted
 
@@ -74,6 +77,10 @@ class DispatcherMachine:
     """Returns the waiting requests of WMP workers, by type."""
     offers: Callable[[], Collection[str]] = _no_offers
     """Returns the types that the connected WMP workers know."""
+    crew: Callable[[], Sequence[CrewMember]] | None = None
+    """Returns the connected WMP workers; None for a dispatcher to which none can connect."""
+    _published: Sequence[CrewMember] = ()
+    """The WMP workers that the other dispatchers know of this one."""
     _running: set[type[DispatcherStep]] = field(factory=set)
     """The periodic steps that are under way."""
     _due: dict[type[DispatcherStep], float] = field(factory=dict)
@@ -93,6 +100,8 @@ class DispatcherMachine:
     def __attrs_post_init__(self) -> None:
         for step in (Place, Check, ClaimPings, Sweep, TakeCallbacks, LookForUnserved):
             self._due[step] = -inf
+        if self.crew is not None:
+            self._due[PublishCrew] = -inf
 
     def deadline(self) -> float | None:
         """Return when the machine wants :class:`TimePassed`; None for never."""
@@ -118,15 +127,18 @@ class DispatcherMachine:
             case InstanceReplaced():
                 # The dispatches of the old instance are adopted by the next check.
                 self._cooling.clear()
+                self._published = ()
                 self._soon(Check, now)
             case StepEnded():
                 self._ended(event, now, actions)
             case StepFailed(step):
                 self._failed(step, now)
-            case JobPosted(assignment, refusal):
+            case JobPosted(assignment, refusal, accepted):
                 if refusal is not None:
                     step = TakeBack(self.settings, assignment.id, assignment.attempt, refusal)
                     actions.append(RunStep(step))
+                elif accepted and assignment.worker.refusals:
+                    actions.append(RunStep(NoteAccepted(assignment.worker.id)))
             case WorkerPinged(worker, began, error, jobs):
                 actions.append(RunStep(NotePing(self.settings, worker, began, error, jobs)))
             case CancellationAnswered(cancellation, answered):
@@ -148,6 +160,9 @@ class DispatcherMachine:
         settings = self.settings
         for step, when in self._due.items():
             if when > now or step in self._running:
+                continue
+            if step is PublishCrew:
+                self._publish(now, actions)
                 continue
             self._running.add(step)
             if step is Place:
@@ -181,6 +196,14 @@ class DispatcherMachine:
                 del self._cooling[job]
             actions.append(RunStep(Assign(settings, ready)))
 
+    def _publish(self, now: float, actions: list[DispatcherAction]) -> None:
+        """Tell the other dispatchers of the WMP workers here, if these have changed."""
+        self._due[PublishCrew] = now + self.settings.timer_interval / 1000
+        members = () if self.crew is None else tuple(self.crew())
+        if members != self._published:
+            self._running.add(PublishCrew)
+            actions.append(RunStep(PublishCrew(members)))
+
     # -- outcomes -------------------------------------------------------------------------------
 
     def _ended(self, event: StepEnded, now: float, actions: list[DispatcherAction]) -> None:
@@ -212,8 +235,17 @@ class DispatcherMachine:
             case TakeCallbacks():
                 self._callbacks.update(callback.id for callback in outcome)
                 actions += [SendCallback(callback) for callback in outcome]
-            case TakeBack() | EndCancelled():
+            case TakeBack():
+                taken: TakenBack = outcome
+                if taken.cancellation is not None:
+                    self._cancel([taken.cancellation], actions)
+                if taken.line is not None:
+                    actions.append(ReportRefusal(taken.line))
                 self._soon(Place, now)
+            case EndCancelled() | NoteAccepted():
+                self._soon(Place, now)
+            case PublishCrew(members):
+                self._published = members
             case LookForUnserved():
                 actions.append(ReportUnserved(outcome))
             case EndCallback():

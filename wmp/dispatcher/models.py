@@ -199,6 +199,13 @@ class WorkerModel(DocumentModel):
     )
 
 
+class ResignationModel(DocumentModel):
+    """A worker that resigns, by the names with which it registered."""
+
+    hostname: _Host
+    port: _Port
+
+
 class CompletionModel(DocumentModel):
     """The end of a job at its worker."""
 

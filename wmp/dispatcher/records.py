@@ -12,11 +12,22 @@ from attrs import frozen
 from wmp.store.transaction import StoreRecord, StoreTransaction
 
 _BITS: Final = 63
+_LONGEST_PAUSE: Final = 60_000
+"""Milliseconds that a worker is out of turn at most, unless the setting is longer."""
 
 
 def worker_number(hostname: str, port: int) -> int:
     """Return the number of a worker, which follows from hostname and port (DSP-1.3)."""
-    digest = hashlib.sha256(f"{hostname}:{port}".encode()).digest()
+    return _digest(f"{hostname}:{port}")
+
+
+def crew_number(label: str) -> int:
+    """Return the number of a WMP worker, which follows from its label (DSP-5.13)."""
+    return _digest(f"wmp {label}")
+
+
+def _digest(text: str) -> int:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) >> (64 - _BITS)
 
 
@@ -64,6 +75,10 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
+def _mappings(values: Any) -> tuple[Mapping[str, Any], ...]:
+    return tuple(values)
+
+
 @frozen
 class WorkerRecord(_Record):
     """An HTTP worker as the dispatchers know it. Times are milliseconds since 1970."""
@@ -85,6 +100,19 @@ class WorkerRecord(_Record):
     """When a health check is due; for a worker that resigned: when the entry is removed."""
     pause_until: int = 0
     """Until when the worker gets no job, because it refused one."""
+    refusals: int = 0
+    """Pauses running for which the worker was out of turn; 0 after it accepted a job."""
+    refusal: str | None = None
+    """Why the worker was last out of turn; None after it accepted a job."""
+    suspect: bool = False
+    """Whether the worker gets one job at a time, until it completes one (DSP-3.15)."""
+    unnamed: bool = False
+    """Whether its last health check was answered without the names of its jobs (DSP-4.8)."""
+
+    @property
+    def label(self) -> str:
+        """Name of the worker in documents of jobs."""
+        return f"{self.hostname}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -101,7 +129,26 @@ class WorkerRecord(_Record):
         """Return the number of jobs that the worker may get."""
         if not self.living or self.pause_until > now:
             return 0
-        return max(0, self.max_jobs - len(self.jobs))
+        places = 1 if self.suspect else self.max_jobs
+        return max(0, places - len(self.jobs))
+
+    def out_of_turn(
+        self, now: int, pause: int, cause: str, *, suspect: bool, doubled: bool
+    ) -> WorkerRecord:
+        """Return the worker without a turn for a while (DSP-3.15).
+
+        Args:
+            now: The time.
+            pause: Milliseconds of the first pause.
+            cause: Why, for people.
+            suspect: Whether the worker gets one job at a time afterwards.
+            doubled: Whether the next pause is twice as long.
+        """
+        worker = attrs.evolve(self, refusal=cause, suspect=self.suspect or suspect)
+        if self.pause_until > now:
+            return worker  # jobs that were sent together are refused together
+        wait = min(max(pause, _LONGEST_PAUSE), pause << min(self.refusals, 16))
+        return attrs.evolve(worker, refusals=self.refusals + doubled, pause_until=now + wait)
 
     def without(self, job: int) -> WorkerRecord:
         """Return the worker without a job."""
@@ -128,6 +175,8 @@ class DispatchRecord(_Record):
     """Health checks running in which the worker did not name the job."""
     listed: bool = False
     """Whether the worker named the job in its last health check."""
+    refusals: int = 0
+    """Refusals of the job that count (DSP-3.14), of this dispatch and of those before."""
     closed: bool = False
     """Whether the dispatch is over; the record is then history."""
 
@@ -135,6 +184,16 @@ class DispatchRecord(_Record):
     def open(self) -> bool:
         """Whether the dispatch is not over."""
         return not self.closed
+
+
+@frozen
+class CrewRecord(_Record):
+    """The WMP workers that are connected to one dispatcher; ``id`` is the dispatcher's number."""
+
+    SORT = "crew"
+
+    workers: tuple[Mapping[str, Any], ...] = attrs.field(default=(), converter=_mappings)
+    """The fields of each :class:`CrewMember`."""
 
 
 @frozen

@@ -21,6 +21,7 @@ from wmp.dispatcher.dispatch_events import (
     JobPosted,
     PingWorker,
     PostJob,
+    ReportRefusal,
     ReportUnserved,
     RunStep,
     SendCallback,
@@ -38,8 +39,10 @@ from wmp.dispatcher.machine import DispatcherMachine
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import Callback
 from wmp.dispatcher.steps.checking import Cancellation
+from wmp.dispatcher.steps.crew import CrewMember
 from wmp.dispatcher.steps.job_steps import Completed
 from wmp.dispatcher.steps.placing import DispatchedJob
+from wmp.dispatcher.steps.refusals import Refusal
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
 from wmp.errors import StoreUnusable, WMPError
 from wmp.runtime.manager.unserved_log import UnservedLog
@@ -52,6 +55,8 @@ _LANE: Final = 32
 _CHECKS: Final = 64
 """Health checks under way of workers that answered their last one, and as many of the others: slow
 ones leave connections to the rest."""
+_NO_PLACE: Final = 503
+"""The code of a worker without a free place: the worker is sound, and the job costs nothing."""
 
 
 class Dispatcher:
@@ -64,6 +69,7 @@ class Dispatcher:
         token: Bearer token for workers.
         wants: Returns the waiting requests of WMP workers, by type.
         offers: Returns the types that the connected WMP workers know.
+        crew: Returns the connected WMP workers.
         label: Label of the instance in the store.
         transport: Carries the requests; for tests.
     """
@@ -77,6 +83,7 @@ class Dispatcher:
         token: str | None = None,
         wants: Callable[[], Mapping[str, Sequence[int]]] | None = None,
         offers: Callable[[], Collection[str]] | None = None,
+        crew: Callable[[], Sequence[CrewMember]] | None = None,
         label: str = "dispatcher",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -87,7 +94,8 @@ class Dispatcher:
         self._label = label
         self._transport = transport
         self.offers = offers or tuple
-        self._machine = DispatcherMachine(self.settings, wants or dict, self.offers)
+        self.crew = crew or tuple
+        self._machine = DispatcherMachine(self.settings, wants or dict, self.offers, crew)
         self._unserved = UnservedLog("type", "GET /dispatcher/capacity lists them")
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -226,6 +234,8 @@ class Dispatcher:
                 self._spawn(self._call_back(callback))
             case ReportUnserved(rows):
                 self._unserved.look("dispatcher", rows)
+            case ReportRefusal(line):
+                logger.warning("dispatcher: %s", line)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -255,26 +265,35 @@ class Dispatcher:
         if lane is None:
             self._lanes[id] = lane = asyncio.Semaphore(_LANE)
         async with lane:
-            refusal = await self._send(assignment)
-        self._handle(JobPosted(assignment, refusal))
+            posted = await self._send(assignment)
+        self._handle(posted)
 
-    async def _send(self, assignment: DispatchedJob) -> str | None:
-        """Send a job to its worker; return why the worker surely has not begun, or None."""
+    async def _send(self, assignment: DispatchedJob) -> JobPosted:
+        """Send a job to its worker; return whether the worker accepted it."""
         if not self._machine.may_send(self._store.renewed, time.monotonic()):
-            return "the dispatcher could not write to its store for too long"
+            text = "the dispatcher could not write to its store for too long"
+            return JobPosted(assignment, Refusal(text, worker_at_fault=False))
         headers = {"Wmp-Dispatcher": self.address, "Content-Type": "application/json"}
         url = f"{assignment.worker.url}/jobs/"
         try:
             answer = await self._workers.ask("POST", url, assignment.document, headers)
         except RequestFailed as error:
             if not error.sent:
-                return f"{url} cannot be reached: {error}"
+                text = f"{url} cannot be reached: {error}"
+                return JobPosted(assignment, Refusal(text, answered=False))
             # The job may have arrived; the checks find out.
-            logger.warning("dispatcher: %s did not answer job %s: %s", url, assignment.id, error)
-            return None
-        if 400 <= answer.code < 500 or answer.code == 503:
-            return f"{url} answered {answer.code}: {answer.text}"
-        return None
+            id = id_text(assignment.id)
+            logger.warning("dispatcher: %s did not answer job %s: %s", url, id, error)
+            return JobPosted(assignment, None)
+        if answer.good:
+            return JobPosted(assignment, None, accepted=True)
+        text = f"POST {url} was answered by {answer.code}, expected 202"
+        if answer.text:
+            text += f": {answer.text}"
+        if answer.code == _NO_PLACE:
+            return JobPosted(assignment, Refusal(text))
+        begun = not 400 <= answer.code < 500
+        return JobPosted(assignment, Refusal(text, counts=True, begun=begun))
 
     async def _ping(self, action: PingWorker) -> None:
         worker = action.worker

@@ -19,6 +19,7 @@ from wmp.dispatcher.http_server import HttpServer, bound_socket, quiet_libraries
 from wmp.dispatcher.http_worker import HttpWorker
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.steps.crew import CrewMember
 from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
@@ -46,6 +47,17 @@ class _StoreManager(aio.Manager):
         """Return the roles of the connected workers (DSP-3.12)."""
         workers = list(self._machine._workers.values())
         return {role for worker in workers for role in worker.roles}
+
+    def crew(self) -> Sequence[CrewMember]:
+        """Return the connected workers that have told their roles (DSP-5.13)."""
+        members = []
+        for worker in list(self._machine._workers.values()):
+            if worker.ready:
+                slots = worker.resources.get("slots", 0)
+                free = min(slots, worker.fresh_offer().spare)
+                identity, name = worker.identity.hex(), worker.name
+                members.append(CrewMember(identity, name, worker.roles, slots, free))
+        return members
 
 
 async def serve_dispatcher(
@@ -99,6 +111,7 @@ async def serve_dispatcher(
             token=token,
             wants=None if manager is None else manager.wants,
             offers=None if manager is None else manager.offers,
+            crew=None if manager is None else manager.crew,
             label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
         )
         server = HttpServer(make_api(dispatcher, hosts), host, port, bound)

@@ -36,6 +36,8 @@ class DispatcherSettings:
     head_start: int = _setting("jobs.head_start", 50)
     max_worker_losses: int = _setting("jobs.max_worker_losses", 3)
     result_ttl: int = _setting("jobs.result_ttl", 3_600_000, 1)
+    max_refusals: int = _setting("jobs.max_refusals", 10)
+    unnamed_timeout: int = _setting("jobs.unnamed_timeout", 600_000, 1)
     pause: int = _setting("workers.pause", 1_000)
     callback_retries: int = _setting("callbacks.retries", 5)
     max_body: int = _setting("http.max_body", 1 << 20, 1)

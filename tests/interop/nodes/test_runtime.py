@@ -208,6 +208,20 @@ def test_progress_arrives() -> None:
     assert seen[0] == wmp.Status(0.5, "half way")
 
 
+def test_several_reports_in_a_row_reach_the_submitter_as_one_and_the_last_one_comes() -> None:
+    seen: list[wmp.Status] = []
+
+    def handler(payload: bytes, job: wmp.RunningJob) -> bytes:
+        for number in range(1000):
+            job.report(text=f"part {number}")
+        return payload
+
+    with pair(handler) as manager:
+        manager.submit(b"", on_status=seen.append).result(WAIT)
+        wait_until(lambda: seen[-1:] == [wmp.Status(None, "part 999")], "the last report")
+    assert len(seen) < 1000
+
+
 def test_a_timeout_ends_a_job_that_waits_and_one_that_runs() -> None:
     gate = Gate()
     with pair(gate) as manager:

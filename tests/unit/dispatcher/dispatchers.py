@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from tests.unit.store.stores import Clock
 from wmp.dispatcher.job_document import NewJobDocument, number_of
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
@@ -73,3 +75,20 @@ class Party:
 
     def dispatch(self, id: int) -> DispatchRecord | None:
         return self.store.transact(self.me, lambda store: DispatchRecord.read(store, id))
+
+
+class World:
+    """A store, and dispatchers on it."""
+
+    def __init__(self, clock: Clock, open_store: Callable[[], Any]) -> None:
+        self.clock = clock
+        self._open = open_store
+        self.opened: list[Any] = []
+
+    def party(self, settings: Any = SETTINGS) -> Party:
+        self.opened.append(self._open())
+        return Party(self.opened[-1], settings)
+
+    def die(self, party: Party) -> None:
+        """End the instance of a dispatcher, as a sweep of another one does."""
+        party.store.end(party.me)

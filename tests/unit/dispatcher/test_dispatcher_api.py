@@ -187,7 +187,8 @@ def test_wrong_requests_have_codes_of_their_own(tmp_path: Path) -> None:
         answer = await client.get("/nothing")
         assert answer.json()["error"] == "there is no path /nothing"
         answer = await client.patch(WORKERS)
-        assert answer.json()["error"] == f"{WORKERS} has no method PATCH; expected GET or PUT"
+        text = f"{WORKERS} has no method PATCH; expected DELETE or GET or PUT"
+        assert answer.json()["error"] == text
         answer = await client.post(JOBS, json={"type": "a", "run": "one"})
         assert answer.json()["error"] == "run: expected a number"
         done = {"attempt": 1, "status": "s", "result": 1}
@@ -343,6 +344,10 @@ def test_capacity_counts_places_and_queued_jobs(tmp_path: Path) -> None:
             "workers": 1,
             "maxJobs": 2,
             "free": 2,
+            "kinds": {
+                "http": {"workers": 1, "maxJobs": 2, "free": 2},
+                "wmp": {"workers": 0, "maxJobs": 0, "free": 0},
+            },
             "types": {
                 "resize": {"maxJobs": 2, "free": 2, "queued": 0},
                 "other": {"maxJobs": 0, "free": 0, "queued": 1},

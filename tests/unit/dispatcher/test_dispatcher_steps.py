@@ -3,59 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from tests.unit.dispatcher.dispatchers import SETTINGS, Party
-from tests.unit.store.stores import Client, Clock, sqlite_store
+from tests.unit.dispatcher.dispatchers import SETTINGS, World
+from tests.unit.store.stores import Client
 from wmp.dispatcher.job_document import date_text, handler_input, id_text, number_of
 from wmp.dispatcher.records import WorkerRecord, worker_number
 from wmp.dispatcher.settings import settings_of
 from wmp.dispatcher.steps.callback_steps import EndCallback, Sweep, TakeCallbacks
-from wmp.dispatcher.steps.checking import EndCancelled, TakeBack
+from wmp.dispatcher.steps.checking import EndCancelled
 from wmp.dispatcher.steps.job_steps import CancelJob, read_job
 from wmp.dispatcher.steps.placing import Assign, share
+from wmp.dispatcher.steps.refusals import Refusal, TakeBack
 from wmp.dispatcher.steps.unserved import LookForUnserved, why_queued
 from wmp.dispatcher.steps.worker_steps import Resign
 from wmp.errors import ConfigError, InstanceEnded
 from wmp.store.stored_job import StoredJobInput
-from wmp.testing.store_worlds.reference_transaction import TransactingReference
 
 COOL = attrs.evolve(SETTINGS, cooldown_period=2000)
-
-
-class World:
-    """A store, and dispatchers on it."""
-
-    def __init__(self, clock: Clock, open_store: Callable[[], Any]) -> None:
-        self.clock = clock
-        self._open = open_store
-        self.opened: list[Any] = []
-
-    def party(self, settings: Any = SETTINGS) -> Party:
-        self.opened.append(self._open())
-        return Party(self.opened[-1], settings)
-
-    def die(self, party: Party) -> None:
-        """End the instance of a dispatcher, as a sweep of another one does."""
-        party.store.end(party.me)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    clock = Clock()
-    if request.param == "memory":
-        store = TransactingReference(lambda: clock.wall)
-        yield World(clock, lambda: store)
-        return
-    world = World(clock, lambda: sqlite_store(tmp_path / "jobs.db", clock))
-    yield world
-    for opened in world.opened:
-        opened.close()
 
 
 @pytest.mark.rule("DSP-3.1", "DSP-3.2", "DSP-3.3", "DSP-2.1")
@@ -169,7 +137,7 @@ def test_a_refused_job_is_queued_and_its_worker_pauses(world: World) -> None:
     worker = party.register()
     job = party.create()
     party.place()
-    party.run(TakeBack(SETTINGS, job, 1, "503"))
+    party.run(TakeBack(SETTINGS, job, 1, Refusal("503")))
     assert party.status(job) == "q"
     assert party.place().assignments == []
     world.clock.move(1.1)

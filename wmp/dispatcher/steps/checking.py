@@ -8,9 +8,15 @@ from typing import Final
 import attrs
 from attrs import frozen
 
-from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.records import CrewRecord, DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
-from wmp.dispatcher.steps.taking_back import close_dispatch, give_up_dispatching, take_back
+from wmp.dispatcher.steps.taking_back import (
+    close_dispatch,
+    current_dispatch,
+    give_up_dispatching,
+    put_out_of_turn,
+    take_back,
+)
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
@@ -77,6 +83,9 @@ class Check:
                 else:
                     changed |= self._check_running(store, dispatch, job, worker, cancellations)
         self._check_entries(store)
+        for crew in CrewRecord.all(store):
+            if crew.id not in living:
+                store.remove(CrewRecord.SORT, crew.id)
         return Checked(cancellations, changed)
 
     def _own(
@@ -134,9 +143,25 @@ class Check:
         if dispatch.unknown >= _UNKNOWN:
             take_back(store, dispatch, job, "the worker does not know the job", cost=1)
             return True
+        if self._is_forgotten(store, dispatch, worker):
+            cause = (
+                f"no completion came in {self.settings.unnamed_timeout / 1000:g} s "
+                "(jobs.unnamed_timeout), and the health checks of the worker name no jobs"
+            )
+            take_back(store, dispatch, job, cause, cost=1)
+            cancellations.append(_cancellation(worker, dispatch, awaited=False))
+            put_out_of_turn(store, self.settings, worker.id, cause, suspect=True)
+            return True
         if job.state is StoredJobState.CANCELLING:
             cancellations.append(_cancellation(worker, dispatch, awaited=True))
         return False
+
+    def _is_forgotten(
+        self, store: StoreTransaction, dispatch: DispatchRecord, worker: WorkerRecord
+    ) -> bool:
+        """Return whether a worker that names no jobs has had one for too long (DSP-4.8)."""
+        until = (dispatch.started or 0) + self.settings.unnamed_timeout
+        return worker.unnamed and not dispatch.listed and until <= store.now
 
     def _check_entries(self, store: StoreTransaction) -> None:
         """Remove the entries of workers that are not running jobs of theirs (DSP-4.4)."""
@@ -163,31 +188,6 @@ def _cancellation(worker: WorkerRecord, dispatch: DispatchRecord, *, awaited: bo
 
 
 @frozen
-class TakeBack:
-    """Queues a job again that its worker refused or did not get (DSP-3.9)."""
-
-    settings: DispatcherSettings
-    id: int
-    attempt: int
-    cause: str
-    pause: bool = True
-    """Whether the worker gets no job for a while."""
-
-    def run(self, store: StoreTransaction) -> None:
-        """Run the step."""
-        current = _current(store, self.id, self.attempt)
-        if current is None:
-            return
-        dispatch, job = current
-        take_back(store, dispatch, job, self.cause, cost=0)
-        if self.pause and dispatch.worker is not None:
-            worker = WorkerRecord.read(store, dispatch.worker)
-            if worker is not None:
-                until = store.now + self.settings.pause
-                attrs.evolve(worker, pause_until=until).write(store)
-
-
-@frozen
 class EndCancelled:
     """Ends a cancelled job whose worker has answered the cancellation (DSP-4.7)."""
 
@@ -196,19 +196,6 @@ class EndCancelled:
 
     def run(self, store: StoreTransaction) -> None:
         """Run the step."""
-        current = _current(store, self.id, self.attempt)
+        current = current_dispatch(store, self.id, self.attempt)
         if current is not None and current[1].state is StoredJobState.CANCELLING:
             take_back(store, *current, "cancelled", cost=0)
-
-
-def _current(
-    store: StoreTransaction, id: int, attempt: int
-) -> tuple[DispatchRecord, StoredJob] | None:
-    """Return an open dispatch of this dispatcher and its job."""
-    dispatch = DispatchRecord.read(store, id)
-    if dispatch is None or not dispatch.open or dispatch.attempt != attempt:
-        return None
-    jobs = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1)
-    if not jobs or (jobs[0].attempt, jobs[0].instance) != (attempt, store.me):
-        return None
-    return (dispatch, jobs[0]) if jobs[0].state in _RESERVED else None

@@ -172,7 +172,7 @@ class Finish:
         change = JobChanges(_ENDS[self.status], [self.id], [self.attempt], [self.payload])
         counts = store.change(change).states[0] in ENDED
         if counts and dispatch is not None and dispatch.open:
-            close_dispatch(store, dispatch)
+            close_dispatch(store, dispatch, completed=True)
         callback = counts and add_callback(store, self.id)
         return Completed(known=True, counts=counts, callback=callback)
 

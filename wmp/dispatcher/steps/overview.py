@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from wmp.dispatcher.job_document import LETTERS, date_text, id_text
+from wmp.dispatcher.job_document import LETTERS, date_text, id_text, worker_document
 from wmp.dispatcher.records import WorkerRecord
 from wmp.dispatcher.steps.callback_steps import CALLBACKS
+from wmp.dispatcher.steps.crew import CrewMember, add_jobs, crew_document, crew_of
 from wmp.dispatcher.steps.job_steps import read_document, read_job
 from wmp.store.contract import JobFilter
 from wmp.store.transaction import StoreTransaction
@@ -79,23 +81,58 @@ def history(store: StoreTransaction, id: int) -> dict[str, Any] | None:
     }
 
 
-def capacity(store: StoreTransaction) -> dict[str, Any]:
-    """Return places and free places, in all and by type, and the queued jobs by type."""
+def list_workers(store: StoreTransaction, own: Sequence[CrewMember]) -> list[dict[str, Any]]:
+    """Return the HTTP workers and the WMP workers as documents (DSP-5.13).
+
+    Args:
+        store: The transaction.
+        own: The WMP workers that are connected here.
+    """
+    crew = crew_of(store, own)
+    add_jobs(store, crew)
+    documents = [worker_document(worker) for worker in WorkerRecord.all(store)]
+    return documents + [crew_document(entry, store.now) for entry in crew]
+
+
+def read_worker(
+    store: StoreTransaction, id: int, own: Sequence[CrewMember]
+) -> dict[str, Any] | None:
+    """Return a worker as a document; None without the worker."""
+    worker = WorkerRecord.read(store, id)
+    if worker is not None:
+        return worker_document(worker)
+    crew = [entry for entry in crew_of(store, own) if entry.id == id]
+    add_jobs(store, crew)
+    return crew_document(crew[0], store.now) if crew else None
+
+
+def capacity(store: StoreTransaction, own: Sequence[CrewMember] = ()) -> dict[str, Any]:
+    """Return places and free places, in all, by kind and by type, and the queued jobs by type.
+
+    Args:
+        store: The transaction.
+        own: The WMP workers that are connected here.
+    """
     types: dict[str, dict[str, int]] = {}
-    places = free = alive = 0
+    kinds = {kind: {"workers": 0, "maxJobs": 0, "free": 0} for kind in ("http", "wmp")}
+
+    def count(kind: str, workers: int, places: int, free: int, roles: Iterable[str]) -> None:
+        kinds[kind]["workers"] += workers
+        rows = [types.setdefault(role, {"maxJobs": 0, "free": 0, "queued": 0}) for role in roles]
+        for row in (kinds[kind], *rows):
+            row["maxJobs"] += places
+            row["free"] += free
+
     for worker in WorkerRecord.all(store):
-        if worker.dead or worker.resigned:
-            continue
-        alive += 1
-        places += worker.max_jobs
-        unused = max(0, worker.max_jobs - len(worker.jobs))
-        free += unused
-        for name in worker.handlers:
-            row = types.setdefault(name, {"maxJobs": 0, "free": 0, "queued": 0})
-            row["maxJobs"] += worker.max_jobs
-            row["free"] += unused
+        if worker.living:
+            count("http", 1, worker.max_jobs, worker.free(store.now), worker.handlers)
+    for entry in crew_of(store, own):
+        count("wmp", len(entry.members), entry.places, entry.free, entry.roles)
     for queued in store.queued(counted=True):
         if queued.kind != CALLBACKS:
             empty = {"maxJobs": 0, "free": 0, "queued": 0}
             types.setdefault(queued.kind.role, empty)["queued"] += queued.count or 0
-    return {"workers": alive, "maxJobs": places, "free": free, "types": types}
+    total = {
+        name: sum(row[name] for row in kinds.values()) for name in ("workers", "maxJobs", "free")
+    }
+    return {**total, "kinds": kinds, "types": types}

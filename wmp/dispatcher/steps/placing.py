@@ -102,7 +102,9 @@ class Place:
                 continue
             reserved = store.reserve(Reservation(queued.kind, count, _MAX_BYTES))
             for id, attempt in zip(reserved.ids, reserved.attempts, strict=True):
-                DispatchRecord(id, attempt, store.me, store.now).write(store)
+                refusals = _refusals(store, id) if id in reserved.histories else 0
+                dispatch = DispatchRecord(id, attempt, store.me, store.now, refusals=refusals)
+                dispatch.write(store)
                 cooling.append((id, attempt))
             _take(places, knowing, len(reserved.ids))
             more = more or (reserved.more and any(places[id] for id in knowing))
@@ -111,6 +113,12 @@ class Place:
             return placed
         given = Assign(self.settings, cooling).run(store)
         return attrs.evolve(placed, assignments=given.assignments, cooling=())
+
+
+def _refusals(store: StoreTransaction, id: int) -> int:
+    """Return the refusals of a job in its earlier dispatches (DSP-3.14)."""
+    earlier = DispatchRecord.read(store, id)
+    return 0 if earlier is None else earlier.refusals
 
 
 def for_http(kind: Kind) -> bool:
@@ -168,7 +176,7 @@ class Assign:
                 StoredJobInput.BEGIN,
                 [id],
                 [attempt],
-                workers=[f"{worker.hostname}:{worker.port}"],
+                workers=[worker.label],
                 ages_ms=[0],
             )
             store.change(begin)

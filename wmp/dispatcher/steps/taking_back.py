@@ -5,38 +5,64 @@ from __future__ import annotations
 import attrs
 
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.settings import DispatcherSettings
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, StoredFailure
 
 
-def dispatched_job(store: StoreTransaction, dispatch: DispatchRecord) -> StoredJob | None:
-    """Return the job of a dispatch, if the dispatch is of its current attempt and it is open."""
-    jobs = store.jobs(JobFilter(ids=[dispatch.id]), after=dispatch.id - 1, limit=1)
-    if not jobs or jobs[0].attempt != dispatch.attempt:
-        return None
-    reserved = jobs[0].state in (StoredJobState.RESERVED, StoredJobState.CANCELLING)
-    return jobs[0] if reserved else None
+def close_dispatch(
+    store: StoreTransaction, dispatch: DispatchRecord, *, completed: bool = False
+) -> None:
+    """Make a dispatch history, and free the place at its worker (DSP-4.4).
 
-
-def close_dispatch(store: StoreTransaction, dispatch: DispatchRecord) -> None:
-    """Make a dispatch history, and free the place at its worker (DSP-4.4)."""
+    Args:
+        store: The transaction.
+        dispatch: The dispatch.
+        completed: Whether the worker has completed the job, so that it is no longer suspect.
+    """
     attrs.evolve(dispatch, closed=True).write(store)
     if dispatch.worker is not None:
         worker = WorkerRecord.read(store, dispatch.worker)
-        if worker is not None and dispatch.id in worker.jobs:
-            worker.without(dispatch.id).write(store)
+        if worker is not None and (dispatch.id in worker.jobs or (completed and worker.suspect)):
+            suspect = worker.suspect and not completed
+            attrs.evolve(worker.without(dispatch.id), suspect=suspect).write(store)
 
 
 def give_up_dispatching(store: StoreTransaction, dispatch: DispatchRecord) -> None:
     """Queue a job again that no worker got, at no cost (DSP-3.5); a cancelled one ends."""
     store.change(JobChanges(StoredJobInput.RELEASE, [dispatch.id], [dispatch.attempt]))
-    store.remove(DispatchRecord.SORT, dispatch.id)
+    if dispatch.refusals:
+        attrs.evolve(dispatch, closed=True).write(store)
+    else:
+        store.remove(DispatchRecord.SORT, dispatch.id)
+
+
+def current_dispatch(
+    store: StoreTransaction, id: int, attempt: int
+) -> tuple[DispatchRecord, StoredJob] | None:
+    """Return an open dispatch of this dispatcher and its job."""
+    dispatch = DispatchRecord.read(store, id)
+    if dispatch is None or not dispatch.open or dispatch.attempt != attempt:
+        return None
+    jobs = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1)
+    if not jobs or (jobs[0].attempt, jobs[0].instance) != (attempt, store.me):
+        return None
+    reserved = jobs[0].state in (StoredJobState.RESERVED, StoredJobState.CANCELLING)
+    return (dispatch, jobs[0]) if reserved else None
 
 
 def take_back(
-    store: StoreTransaction, dispatch: DispatchRecord, job: StoredJob, cause: str, *, cost: int
+    store: StoreTransaction,
+    dispatch: DispatchRecord,
+    job: StoredJob,
+    cause: str,
+    *,
+    cost: int,
+    noted: bool = False,
+    begun: bool = False,
+    wait: int = 0,
 ) -> None:
     """Queue a job again that a worker has lost or refused; a cancelled one ends.
 
@@ -46,11 +72,14 @@ def take_back(
         job: The job in the same attempt.
         cause: Why, for people.
         cost: Worker losses to count, 0 or 1.
+        noted: Whether the history names the attempt, as it does with a cost.
+        begun: Whether the worker may have begun although there is no cost.
+        wait: Milliseconds until the job is due again.
     """
     worker = None if dispatch.worker is None else WorkerRecord.read(store, dispatch.worker)
-    name = "a worker" if worker is None else f"{worker.hostname}:{worker.port}"
+    name = "a worker" if worker is None else worker.label
     ids, attempts = [dispatch.id], [dispatch.attempt]
-    failures = [StoredFailure(dispatch.attempt, name, cause)] if cost else None
+    failures = [StoredFailure(dispatch.attempt, name, cause)] if cost or noted else None
     if job.state is StoredJobState.RESERVED and job.lost + cost > job.terms.max_worker_losses:
         text = f"{name}\n{cause}".encode()
         store.change(
@@ -66,8 +95,46 @@ def take_back(
                 attempts,
                 costs=[cost],
                 failures=failures,
-                unbegun=[1 - cost],
+                unbegun=[0 if cost or begun else 1],
             )
         )
-        store.change(JobChanges(StoredJobInput.RELEASE, ids, [dispatch.attempt + 1]))
+        store.change(
+            JobChanges(
+                StoredJobInput.RELEASE,
+                ids,
+                [dispatch.attempt + 1],
+                waits_ms=[wait] if wait else None,
+            )
+        )
     close_dispatch(store, dispatch)
+
+
+def put_out_of_turn(
+    store: StoreTransaction,
+    settings: DispatcherSettings,
+    id: int,
+    cause: str,
+    *,
+    suspect: bool,
+    doubled: bool = True,
+) -> int | None:
+    """Give a worker no job for a while (DSP-3.15).
+
+    Args:
+        store: The transaction.
+        settings: The settings.
+        id: Number of the worker.
+        cause: Why, for people.
+        suspect: Whether the worker gets one job at a time afterwards.
+        doubled: Whether the next pause is twice as long.
+
+    Returns:
+        Milliseconds; None if the worker is gone, or was out of turn already.
+    """
+    worker = WorkerRecord.read(store, id)
+    if worker is None:
+        return None
+    out = worker.out_of_turn(store.now, settings.pause, cause, suspect=suspect, doubled=doubled)
+    out.write(store)
+    longer = out.pause_until > max(worker.pause_until, store.now)
+    return out.pause_until - store.now if longer else None

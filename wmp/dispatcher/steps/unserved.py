@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from attrs import frozen
 
 from wmp.core.manager.unserved import WaitingRow, listed
 from wmp.dispatcher.job_document import date_text
 from wmp.dispatcher.records import WorkerRecord
+from wmp.dispatcher.steps.crew import CrewEntry, CrewMember, crew_of
 from wmp.dispatcher.steps.placing import for_http
 from wmp.message import counted
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import StoreTransaction
+
+_SHOWN: Final = 3
+"""Workers whose refusals the cause of a waiting job names."""
 
 
 @frozen
@@ -41,32 +46,66 @@ class LookForUnserved:
         return rows
 
 
-def why_queued(store: StoreTransaction, job: StoredJob, offers: Collection[str]) -> str | None:
+def why_queued(
+    store: StoreTransaction, job: StoredJob, offers: Collection[str], own: Sequence[CrewMember] = ()
+) -> str | None:
     """Return why a job waits in the queue; None for a job that does not, or not for long.
 
     Args:
         store: The transaction.
-        job: The job.
+        job: The job, with its history.
         offers: Types that the connected WMP workers know.
+        own: The WMP workers that are connected here.
     """
     if job.state is not StoredJobState.QUEUED:
         return None
     if job.due > store.now:
-        return f"the job is due at {date_text(job.due)}"
+        return f"the job is due at {date_text(job.due)}{_last_failure(job)}"
     role = job.kind.role
+    crew = [entry for entry in crew_of(store, own) if role in entry.roles]
+    if any(entry.free for entry in crew):
+        return None
+    workers = WorkerRecord.all(store) if for_http(job.kind) else []
+    knowing = [worker for worker in workers if role in worker.handlers and worker.living]
+    if any(worker.free(store.now) for worker in knowing):
+        return None
+    if knowing or crew:
+        return _no_place(role, knowing, crew, store.now)
     if role in offers:
         return None
     if not for_http(job.kind):
         return "only a WMP worker can do the job, and none that knows the type is connected here"
-    workers = WorkerRecord.all(store)
-    cause = _unserved(role, workers, offers)
-    if cause:
-        return cause
-    knowing = [worker for worker in workers if role in worker.handlers and worker.living]
-    if any(worker.free(store.now) for worker in knowing):
-        return None
-    places = counted(sum(worker.max_jobs for worker in knowing), "place")
-    return f"no worker that knows the type {role!r} has a free place; they have {places} together"
+    return _unserved(role, workers, offers)
+
+
+def _last_failure(job: StoredJob) -> str:
+    """Return the failure after which a job waits for its time; empty without one."""
+    if not job.history or job.history[-1].attempt != job.attempt:
+        return ""
+    failure = job.history[-1]
+    return f"; attempt {failure.attempt} ended at {failure.worker}: {failure.error}"
+
+
+def _no_place(
+    role: str, knowing: Sequence[WorkerRecord], crew: Sequence[CrewEntry], now: int
+) -> str:
+    """Return why the workers that know a type get no job now."""
+    places = sum(worker.max_jobs for worker in knowing) + sum(entry.places for entry in crew)
+    out = [worker for worker in knowing if worker.pause_until > now or worker.suspect]
+    if len(out) == len(knowing) and not crew:
+        text = f"no worker that knows the type {role!r} gets a job now"
+    else:
+        text = (
+            f"no worker that knows the type {role!r} has a free place; they have "
+            f"{counted(places, 'place')} together"
+        )
+    for worker in out[:_SHOWN]:
+        if worker.pause_until > now:
+            turn = f"is out of turn until {date_text(worker.pause_until)}"
+        else:
+            turn = "gets one job at a time until it completes one"
+        text += f"; {worker.label} {turn}: {worker.refusal or 'it did not complete its last jobs'}"
+    return text
 
 
 def _unserved(role: str, workers: Sequence[WorkerRecord], offers: Collection[str]) -> str:

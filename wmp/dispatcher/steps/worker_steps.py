@@ -44,8 +44,17 @@ class Register:
             known.jobs if known is not None else (),
             last_pinged=store.now,
             next_ping=known.next_ping if known is not None and usual else store.now,
-            pause_until=known.pause_until if known is not None and usual else 0,
         )
+        if known is not None and usual:
+            # A worker registers often, and is not sound only because it did (DSP-3.15).
+            worker = attrs.evolve(
+                worker,
+                pause_until=known.pause_until,
+                refusals=known.refusals,
+                refusal=known.refusal,
+                suspect=known.suspect,
+                unnamed=known.unnamed,
+            )
         worker.write(store)
         return worker
 
@@ -123,7 +132,12 @@ class NotePing:
             return PingNoted((), self._fail(store, worker))
         changed = worker.dead
         worker = attrs.evolve(
-            worker, last_pinged=store.now, failed_pings=0, last_error=None, dead=False
+            worker,
+            last_pinged=store.now,
+            failed_pings=0,
+            last_error=None,
+            dead=False,
+            unnamed=self.jobs is None,
         )
         if changed:
             worker = attrs.evolve(worker, next_ping=store.now + self.settings.ping_interval)

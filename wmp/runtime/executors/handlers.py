@@ -141,9 +141,9 @@ class RunningJob:
         """Report progress to the submitter. The method returns at once and may be called from any
         thread.
 
-        Call it as often as is convenient. At most one report per 50 ms is sent, and the last report
-        is always sent. None keeps the value of the report before. After the job's end the call does
-        nothing.
+        Call it as often as is convenient. At most one report per 50 ms is sent, so several in a row
+        reach the submitter as one, and the last report is always sent. None keeps the value of the
+        report before. After the job's end the call does nothing.
 
         Args:
             fraction: From 0 to 1.

@@ -20,9 +20,10 @@ from attrs import define, field, frozen
 from wmp.dispatcher.job_document import NewJobDocument
 from wmp.dispatcher.records import DispatchRecord, worker_number
 from wmp.dispatcher.settings import DispatcherSettings
-from wmp.dispatcher.steps.checking import Check, EndCancelled, TakeBack
+from wmp.dispatcher.steps.checking import Check, EndCancelled
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish
 from wmp.dispatcher.steps.placing import Assign, Place
+from wmp.dispatcher.steps.refusals import Refusal, TakeBack
 from wmp.dispatcher.steps.worker_steps import NotePing, Register
 from wmp.store.contract import StoreInstance
 from wmp.store.stored_job import ENDED
@@ -32,6 +33,8 @@ _COOLDOWN: Final = 2
 """Ticks of the cooldown; a tick is a second."""
 _HORIZON: Final = 5
 """Ticks that a search looks at."""
+
+_REFUSED: Final = Refusal("refused", worker_at_fault=False)
 
 _S = TypeVar("_S")
 
@@ -332,7 +335,7 @@ def _ending_moves(state: _Endings) -> Iterable[tuple[str, _Endings]]:
             )
             yield gone
             if state.ended != me:
-                back = TakeBack(state.settings, id, attempt, "refused", pause=False)
+                back = TakeBack(state.settings, id, attempt, _REFUSED)
                 refused = gone[1].copied()
                 refused.run(me, back)
                 yield f"{me} takes a refused job back", refused

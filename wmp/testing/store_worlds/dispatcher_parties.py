@@ -35,6 +35,10 @@ class DispatcherFaults:
     """A worker and one dispatcher lose each other for some time."""
     resign: float = 0.0
     """A worker resigns, does its jobs to the end, and registers again later."""
+    refuse: float = 0.0
+    """A worker answers a job by 404."""
+    err: float = 0.0
+    """A worker answers a job by 500, and does it nevertheless."""
     manager_crash: float = 0.0
     """A manager of WMP workers ends, and another manager begins."""
     drift: float = 0.0

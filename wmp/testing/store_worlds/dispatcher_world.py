@@ -37,6 +37,7 @@ from wmp.dispatcher.machine import DispatcherMachine
 from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord, worker_number
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish
+from wmp.dispatcher.steps.refusals import Refusal
 from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.errors import InstanceEnded
 from wmp.message import Kind
@@ -382,8 +383,8 @@ class DispatcherWorld:
                     dispatcher.events.append(StepFailed(step))
                 else:
                     dispatcher.events.append(StepEnded(step, outcome[0]))
-            case PostJob(given):
-                dispatcher.events.append(JobPosted(given, self._post(dispatcher, action)))
+            case PostJob():
+                dispatcher.events.append(self._post(dispatcher, action))
             case PingWorker(worker, began):
                 host = self._host(dispatcher, worker)
                 if host is None or self._happens(self.faults.lose):
@@ -410,19 +411,23 @@ class DispatcherWorld:
         reached = host.reaches(self.alive.index(dispatcher), self.now)
         return host if reached and host.down_until <= self.now else None
 
-    def _post(self, dispatcher: WorldDispatcher, action: PostJob) -> str | None:
-        """Send a job; return why the worker surely has not begun."""
+    def _post(self, dispatcher: WorldDispatcher, action: PostJob) -> JobPosted:
+        """Send a job; return what the dispatcher learns of it."""
         given = action.assignment
         if not dispatcher.machine.may_send(dispatcher.renewed, self.now * dispatcher.rate):
-            return "no transaction for too long"
+            refusal = Refusal("no transaction for too long", worker_at_fault=False)
+            return JobPosted(given, refusal)
         if (given.id, given.attempt) in self.sent:
             self.problems.append(f"attempt {given.attempt} of job {given.id} was sent twice")
         self.sent.add((given.id, given.attempt))
         host = self._host(dispatcher, given.worker)
         if host is None:
-            return "refused"
+            return JobPosted(given, Refusal("refused", answered=False))
         if self._happens(self.faults.lose):
-            return None  # the request is lost, and neither side knows
+            return JobPosted(given, None)  # the request is lost, and neither side knows
+        if self._happens(self.faults.refuse):
+            return JobPosted(given, Refusal("404", counts=True))
+        begun = self._happens(self.faults.err)
         assert json.loads(given.document)["execution"]["attempt"] == given.attempt
         self.starts.setdefault(given.id, []).append(given.attempt)
         if attrs.evolve(self.faults, isolate=1.0) == _ALONE and any(
@@ -436,7 +441,9 @@ class DispatcherWorld:
         if quiet == DispatcherFaults() and len(host.running) > host.places:
             # Only a worker that was wrongly given up may have more.
             self.problems.append(f"worker {host.port} runs {len(host.running)} jobs")
-        return None
+        if begun:
+            return JobPosted(given, Refusal("500", counts=True, begun=True))
+        return JobPosted(given, None, accepted=True)
 
     def _finish(self, host: WorldWorker, id: int) -> None:
         host.outbox.append((id, host.running.pop(id)))
