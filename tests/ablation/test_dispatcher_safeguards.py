@@ -163,7 +163,7 @@ def _world(
         _world(_without_closing, "is still", pytest.mark.deep),
         _world(_without_deaths, "is still", pytest.mark.deep, gone=0.05),
         _world(_without_heirs, "is still", pytest.mark.deep, crash=0.05),
-        _world(_without_stops, "two workers", isolate=0.05, first=4),
+        _world(_without_stops, "two workers", isolate=0.1, jobs=12, workers=3, first=12),
         _world(_without_sweeps, "is still", pytest.mark.deep, manager_crash=0.05, managers=2),
         _world(_without_stored_callbacks, "callback", pytest.mark.deep, callbacks=True),
     ],

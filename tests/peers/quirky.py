@@ -5,6 +5,9 @@ Each habit is stated at its class. The peers use plain pyzmq, and know nothing o
 
 from __future__ import annotations
 
+import functools
+import sys
+
 import zmq
 
 from tests.interop.gateways.foreign_workers import (
@@ -13,6 +16,7 @@ from tests.interop.gateways.foreign_workers import (
     PlainWorker,
     SimplePirate,
 )
+from tests.peers.old_zmtp import OldWorker
 
 DROPPED = b"drop me"
 """The body of a request that a forgetful worker does not answer."""
@@ -69,3 +73,111 @@ class WordParanoidPirate(ParanoidPirate):
 
     def on_time(self, socket: zmq.Socket[bytes]) -> None:
         socket.send(b"HEARTBEAT")
+
+
+class SilentOnceSimplePirate(SimplePirate):
+    """Sends READY in place of its first reply, as a program that caught an error."""
+
+    def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if self.extra:
+            super()._take(socket, frames)
+        else:
+            self.extra.append(frames)
+            socket.send_multipart(self.ready)
+
+
+class SilentOnceParanoidPirate(ParanoidPirate):
+    """Does not answer its first request, and beats on."""
+
+    dropped = False
+
+    def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if self.dropped or len(frames) == 1:
+            super()._take(socket, frames)
+        else:
+            self.dropped = True
+
+
+class SilentOncePingPong(PingPong):
+    """Does not answer its first request, and pings on."""
+
+    dropped = False
+
+    def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if self.dropped or frames[1:] == [b"PONG"]:
+            super()._take(socket, frames)
+        else:
+            self.dropped = True
+
+
+class SilentOnceMajordomo(CStringMajordomo):
+    """Does not answer its first request, and beats on."""
+
+    dropped = False
+
+    def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if self.dropped or frames[2] != b"\x02":
+            super()._take(socket, frames)
+        else:
+            self.dropped = True
+
+
+_OLD_READY = {
+    "simple-pirate": [b"", b"\x01"],
+    "paranoid-pirate": [b"\x01"],
+    "ping-pong": [b"", b"READY"],
+    "majordomo": [b"", b"MDPW01", b"\x01", b"echo"],
+}
+_OLD_SIGN = {
+    "paranoid-pirate": [b"\x02"],
+    "ping-pong": [b"", b"PING"],
+    "majordomo": [b"", b"MDPW01", b"\x04"],
+}
+
+
+def old_answer(protocol: str, frames: list[bytes]) -> list[bytes] | None:
+    """Return the reply of a worker of ZMTP 1 or 2 to a message; None for no reply."""
+    if protocol == "majordomo":
+        if frames[2] != b"\x02":
+            return None
+        body = [frame.upper() for frame in frames[5:]]
+        return [b"", b"MDPW01", b"\x03", frames[3], b"", *body]
+    if protocol == "ping-pong":
+        if frames == [b"", b"PONG"]:
+            return None
+        return [b"", *(frame.upper() for frame in frames[1:])]
+    if len(frames) == 1:
+        return None
+    place = frames.index(b"", 1)
+    return [*frames[: place + 1], *(frame.upper() for frame in frames[place + 1 :])]
+
+
+def old_worker(protocol: str, endpoint: str, version: int, identity: bytes = b"") -> OldWorker:
+    """Return a worker of a protocol over ZMTP 1 or 2, which answers in upper case."""
+    return OldWorker(
+        endpoint,
+        version,
+        _OLD_READY[protocol],
+        functools.partial(old_answer, protocol),
+        identity,
+        sign=_OLD_SIGN.get(protocol),
+    )
+
+
+def main(kind: str, endpoint: str, protocol: str) -> None:
+    """Work until the process is ended.
+
+    Args:
+        kind: Name of a class of this module, or ``old-1`` or ``old-2``.
+        endpoint: Address of the queue or broker.
+        protocol: Name of the protocol, for old workers.
+    """
+    if kind.startswith("old-"):
+        old_worker(protocol, endpoint, int(kind[-1])).wait()
+    else:
+        worker: PlainWorker = globals()[kind](endpoint, interval=0.1)
+        worker._run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

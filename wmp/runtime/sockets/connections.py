@@ -20,6 +20,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from wmp.runtime.sockets.old_connections import OldConnections
+
 _GROWTH: Final = 16 << 20
 """Bytes by which the memory must grow before all connections are checked."""
 
@@ -39,6 +41,16 @@ _MAX_ENDED: Final = 1000
 
 _DRAWN: Final = b"\0"
 """The first byte of the routing ids that libzmq draws, each for one connection."""
+
+_OLD_GREETINGS: Final = frozenset(range(2, 64)) - {10, 11}
+"""Bytes after which the greeting of a peer with ZMTP 1 or 2 may have ended.
+
+A peer with ZMTP 3 sends 10 bytes, then 11 or 12 at the most while it waits, and then 64 and more.
+ZMTP 2 has 12 bytes and a frame with the routing id, ZMTP 1 only this frame.
+"""
+
+_GREETED: Final = 3
+"""Number of checks without a further byte after which such a greeting has ended."""
 
 _RECEIVED: Final = 128
 """Place of ``tcpi_bytes_received`` in ``struct tcp_info``."""
@@ -91,6 +103,11 @@ class Connections:
         """Keys of connections that ended, without those that a peer chose: no other connection
         will have them."""
         self.pending: dict[int, int] = {}
+        self.old = OldConnections(_bytes_received)
+        self.parted: Callable[[bytes], None] | None = None
+        """Called with the key of a connection of ZMTP 1 or 2 that must have ended."""
+        self._greeting = (0, 0)
+        """Bytes of the greeting at the last check, and number of checks with these bytes."""
         self._turns = 0
         self._alert = 0
         self._memory = 0
@@ -102,10 +119,57 @@ class Connections:
         """Record a new connection."""
         self._open[descriptor] = self._received[descriptor] = 0
         self._silent[descriptor] = None
+        self._greeting = (0, 0)
         if len(self._silent) > self._max_silent:
             oldest = next(iter(self._silent))
             del self._silent[oldest]
             self._close(oldest, "silent", "too many connections have sent no message")
+
+    def came(self, key: bytes) -> None:
+        """Record a message whose descriptor libzmq does not name: its peer has ZMTP 1 or 2."""
+        unknown = [descriptor for descriptor in self._open if descriptor not in self._keys]
+        descriptor, parted = self.old.came(key, unknown)
+        if descriptor is not None:
+            self._silent.pop(descriptor, None)
+            self.descriptors[key] = descriptor
+            self._keys[descriptor] = key
+        self._part(parted)
+
+    def ended_old(self, descriptor: int, *, failed: bool) -> bool:
+        """Look whether a connection that ended was one of ZMTP 1 or 2, and report its peer.
+
+        Args:
+            descriptor: The descriptor.
+            failed: Whether libzmq reported a failed handshake just before: it does so at the end
+                of each connection of ZMTP 1 or 2.
+
+        Returns:
+            Whether it was.
+        """
+        if descriptor in self._keys:
+            return failed
+        parted = self.old.ended(descriptor, old=failed)
+        self._part(parted)
+        return bool(parted)
+
+    def _part(self, keys: list[bytes]) -> None:
+        for key in keys:
+            if self.parted is not None:
+                self.parted(key)
+
+    def greeted_as_old(self) -> bool:
+        """Return whether the peer of a DEALER has sent the greeting of ZMTP 1 or 2, and waits.
+
+        libzmq reports no end of the handshake with such a peer.
+        """
+        descriptor = next(iter(self._open), None)
+        count = None if descriptor is None else _bytes_received(descriptor)
+        if count is None:
+            return False
+        last, checks = self._greeting
+        checks = checks + 1 if count == last else 0
+        self._greeting = count, checks
+        return checks >= _GREETED and count in _OLD_GREETINGS
 
     def spoil(self, key: bytes) -> bool:
         """Record a connection's frames that are not a message; return whether it is open."""
@@ -146,6 +210,8 @@ class Connections:
             self.users[key] = user
         if descriptor in self._open and key not in self._parted:
             # Else the descriptor may belong to another connection by now.
+            if self.old:
+                self._part(self.old.learned(descriptor))
             self._silent.pop(descriptor, None)
             self.descriptors[key] = descriptor
             self._keys[descriptor] = key
@@ -188,6 +254,9 @@ class Connections:
         messages that were complete at that check have been read since then. So a connection that
         has delivered no message has received only bytes of an unfinished message.
         """
+        self.old.emptied()
+        if not self.pending:
+            return
         look, self.pending = self.pending, {}
         for descriptor, received in look.items():
             if self._keys.get(descriptor) in self.active:

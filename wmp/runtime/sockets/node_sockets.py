@@ -85,6 +85,8 @@ class NodeSockets:
         self._doors: list[Port] = []
         self._ends: dict[Port, tuple[Callable[[bytes, bool], None], Callable[[], None]]] = {}
         """The calls of ``report_ends`` by ROUTER."""
+        self._failures: dict[Port, str] = {}
+        """Descriptions of failed handshakes, until the event that follows each."""
         self._name = name
         self._transport = transport
         self._others = others
@@ -170,6 +172,7 @@ class NodeSockets:
         port.connections = Connections(
             limits.max_message, limits.max_open, limits.max_silent, self._on_closed
         )
+        port.connections.parted = partial(self._parted, port)
         port.look_at_monitor = partial(self._on_monitor, port)
         self._loop.add_reader(port.descriptor, self._on_readable, port)
         self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
@@ -201,9 +204,15 @@ class NodeSockets:
     def _on_monitor(self, port: Port) -> None:
         connections = port.connections
         assert connections is not None
+        failed = self._failures.pop(port, "")
         for event, value in port.happenings():
+            if failed and event != zmq.EVENT_DISCONNECTED:
+                self._on_failed("handshake", failed)
+                failed = ""
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                if port.index is not None:
+                if port.old and port.connected:
+                    port.old = False  # a slow peer with ZMTP 3
+                elif port.index is not None:
                     self._connected(port)
                 elif port in self._ends:
                     self._ends[port][1]()
@@ -213,17 +222,22 @@ class NodeSockets:
                     connections.learn(b"", value)
                 self._look_later()
             elif event == zmq.EVENT_DISCONNECTED:
-                if port.index is None and connections.useless(value):
+                old = port.old
+                if port.index is None:
+                    old = connections.ended_old(value, failed=bool(failed))
+                if failed and not old:
+                    self._on_failed("handshake", failed)
+                failed = ""
+                if port.index is None and not old and connections.useless(value):
                     self._useless(port)
                 garbled = connections.is_garbled(value)
                 key = connections.gone(value)
                 if port.index is not None:
-                    port.connected = False
+                    port.connected = port.old = False
                     if self._lost is not None:
                         self._lost(port.index)
                 elif key is not None:
-                    ends = self._ends.get(port)
-                    (self._on_disconnected if ends is None else ends[0])(key, garbled)
+                    self._ended(port, key, garbled)
             elif event == zmq.EVENT_ACCEPT_FAILED:
                 if value in _NO_DESCRIPTORS and not port.paused:
                     self._pause(port)
@@ -248,7 +262,21 @@ class NodeSockets:
             else:
                 reason = describe(event, value, connects=port.index is not None)
                 if reason is not None:
-                    self._on_failed("handshake", f"{port.name}: {reason}")
+                    # The end of a connection of ZMTP 1 or 2 looks so, too.
+                    failed = f"{port.name}: {reason}"
+        if failed and self._loop is not None:
+            # The end of the connection follows at once, and shows what has failed.
+            self._failures[port] = failed
+            self._look_later()
+
+    def _parted(self, port: Port, key: bytes) -> None:
+        """Report the end of a connection of ZMTP 1 or 2."""
+        if port.index is None:
+            self._ended(port, key, garbled=False)
+
+    def _ended(self, port: Port, key: bytes, garbled: bool) -> None:
+        ends = self._ends.get(port)
+        (self._on_disconnected if ends is None else ends[0])(key, garbled)
 
     def _look_up(self, port: Port) -> None:
         """Look up the host of a DEALER, and connect to its address."""
@@ -287,11 +315,18 @@ class NodeSockets:
         """Check for messages that never end while there are connections."""
         self._lookout = None
         for port in tuple(self):
+            if port in self._failures:
+                self._on_monitor(port)
+            if failed := self._failures.pop(port, ""):
+                self._on_failed("handshake", failed)
             if port.connections:
                 # Ended connections are handled first, because their descriptors may belong to other
                 # files by now.
                 self._on_monitor(port)
                 port.connections.look()
+                if not port.connected and port.connections.greeted_as_old():
+                    port.old = True
+                    self._connected(port)
                 if port.connections.pending and port.readable():
                     self._on_readable(port)
                 self._look_later()

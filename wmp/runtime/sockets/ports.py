@@ -82,6 +82,7 @@ class Port:
         look_at_monitor: Handles the events of the monitor; None while no loop watches the socket.
         connected: Whether a DEALER has a peer, by the last report of the monitor.
         met: Whether the DEALER ever had a peer.
+        old: Whether this peer has ZMTP 1 or 2, so that libzmq reports no handshake.
         warned: Whether a warning that no peer answers was logged.
         endpoints: Endpoints to which a ROUTER is bound, with the actual ports.
         named: The address of a DEALER with a host name, which is looked up before it is used.
@@ -107,6 +108,7 @@ class Port:
         "monitor_descriptor",
         "name",
         "named",
+        "old",
         "paused",
         "skipped",
         "socket",
@@ -120,7 +122,7 @@ class Port:
         self.index = index
         self.name = name
         self.connected = index is None
-        self.met = self.warned = self.paused = False
+        self.met = self.warned = self.paused = self.old = False
         self.endpoints: list[str] = []
         self.named: NamedEndpoint | None = None
         self.skipped = 0
@@ -242,8 +244,9 @@ class Port:
         return False
 
     def _emptied(self) -> None:
-        if self.connections is not None and self.connections.pending:
-            self.connections.emptied()
+        connections = self.connections
+        if connections is not None and (connections.pending or connections.old):
+            connections.emptied()
 
     def user(self, routing_id: bytes) -> bytes | None:
         """Return the public key of a connection of a ROUTER with an allow list, if it is known."""
@@ -265,8 +268,14 @@ class Port:
         user = b""
         with contextlib.suppress(zmq.ZMQError):  # no user is known without a ZAP handler
             user = str(frame.get("User-Id")).encode()
-        with contextlib.suppress(zmq.ZMQError):
-            self.connections.learn(key, int(frame.get(zmq.SRCFD)), user)
+        try:
+            descriptor = int(frame.get(zmq.SRCFD))
+        except zmq.ZMQError:
+            # A message over inproc has no descriptor either.
+            if not any(name.startswith("inproc://") for name in self.endpoints):
+                self.connections.came(key)
+        else:
+            self.connections.learn(key, descriptor, user)
         return frame
 
     def happenings(self) -> list[tuple[int, int]]:
