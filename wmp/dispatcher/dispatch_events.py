@@ -13,7 +13,7 @@ from wmp.dispatcher.steps.callback_steps import Callback, EndCallback, Sweep, Ta
 from wmp.dispatcher.steps.checking import Cancellation, Check, EndCancelled
 from wmp.dispatcher.steps.crew import PublishCrew
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place
-from wmp.dispatcher.steps.refusals import NoteAccepted, Refusal, TakeBack
+from wmp.dispatcher.steps.refusals import NoteAccepted, RefusedPost, TakeBack
 from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
 
@@ -74,7 +74,7 @@ class JobPosted:
     """A worker answered a job, or did not."""
 
     assignment: DispatchedJob
-    refusal: Refusal | None
+    refusal: RefusedPost | None
     """Why the worker did not accept the job; None: it has the job, or nobody knows."""
     accepted: bool = False
     """Whether the worker answered that it has the job."""

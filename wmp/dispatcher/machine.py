@@ -197,7 +197,7 @@ class DispatcherMachine:
             actions.append(RunStep(Assign(settings, ready)))
 
     def _publish(self, now: float, actions: list[DispatcherAction]) -> None:
-        """Tell the other dispatchers of the WMP workers here, if these have changed."""
+        """Publish the WMP workers here to the other dispatchers, if these have changed."""
         self._due[PublishCrew] = now + self.settings.timer_interval / 1000
         members = () if self.crew is None else tuple(self.crew())
         if members != self._published:

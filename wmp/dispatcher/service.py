@@ -42,7 +42,7 @@ from wmp.dispatcher.steps.checking import Cancellation
 from wmp.dispatcher.steps.crew import CrewMember
 from wmp.dispatcher.steps.job_steps import Completed
 from wmp.dispatcher.steps.placing import DispatchedJob
-from wmp.dispatcher.steps.refusals import Refusal
+from wmp.dispatcher.steps.refusals import RefusedPost
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
 from wmp.errors import StoreUnusable, WMPError
 from wmp.runtime.manager.unserved_log import UnservedLog
@@ -272,7 +272,7 @@ class Dispatcher:
         """Send a job to its worker; return whether the worker accepted it."""
         if not self._machine.may_send(self._store.renewed, time.monotonic()):
             text = "the dispatcher could not write to its store for too long"
-            return JobPosted(assignment, Refusal(text, worker_at_fault=False))
+            return JobPosted(assignment, RefusedPost(text, worker_at_fault=False))
         headers = {"Wmp-Dispatcher": self.address, "Content-Type": "application/json"}
         url = f"{assignment.worker.url}/jobs/"
         try:
@@ -280,7 +280,7 @@ class Dispatcher:
         except RequestFailed as error:
             if not error.sent:
                 text = f"{url} cannot be reached: {error}"
-                return JobPosted(assignment, Refusal(text, answered=False))
+                return JobPosted(assignment, RefusedPost(text, answered=False))
             # The job may have arrived; the checks find out.
             id = id_text(assignment.id)
             logger.warning("dispatcher: %s did not answer job %s: %s", url, id, error)
@@ -291,9 +291,9 @@ class Dispatcher:
         if answer.text:
             text += f": {answer.text}"
         if answer.code == _NO_PLACE:
-            return JobPosted(assignment, Refusal(text))
+            return JobPosted(assignment, RefusedPost(text))
         begun = not 400 <= answer.code < 500
-        return JobPosted(assignment, Refusal(text, counts=True, begun=begun))
+        return JobPosted(assignment, RefusedPost(text, counts=True, begun=begun))
 
     async def _ping(self, action: PingWorker) -> None:
         worker = action.worker

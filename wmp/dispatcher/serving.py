@@ -49,7 +49,7 @@ class _StoreManager(aio.Manager):
         return {role for worker in workers for role in worker.roles}
 
     def crew(self) -> Sequence[CrewMember]:
-        """Return the connected workers that have told their roles (DSP-5.13)."""
+        """Return the connected workers that have sent READY (DSP-5.13)."""
         members = []
         for worker in list(self._machine._workers.values()):
             if worker.ready:

@@ -31,7 +31,7 @@ from wmp.dispatcher.steps.callback_steps import Callback, EndCallback, Sweep, Ta
 from wmp.dispatcher.steps.checking import Cancellation, Check, Checked, EndCancelled
 from wmp.dispatcher.steps.crew import CrewMember, PublishCrew
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place, Placed
-from wmp.dispatcher.steps.refusals import NoteAccepted, Refusal, TakeBack, TakenBack
+from wmp.dispatcher.steps.refusals import NoteAccepted, RefusedPost, TakeBack, TakenBack
 from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
 
@@ -95,7 +95,7 @@ def test_a_job_is_sent_after_the_commit_and_taken_back_when_refused() -> None:
     machine = begun()
     assert machine.handle(StepEnded(Place(SETTINGS), Placed([GIVEN])), 0.0) == [PostJob(GIVEN)]
     assert machine.handle(JobPosted(GIVEN, None), 0.0) == []
-    refusal = Refusal("503")
+    refusal = RefusedPost("503")
     (action,) = machine.handle(JobPosted(GIVEN, refusal), 0.0)
     assert action == RunStep(TakeBack(SETTINGS, 5, 1, refusal))
 
@@ -103,7 +103,7 @@ def test_a_job_is_sent_after_the_commit_and_taken_back_when_refused() -> None:
 @pytest.mark.rule("DSP-3.14")
 def test_a_refusal_is_logged_and_a_worker_that_may_have_begun_gets_a_cancellation() -> None:
     machine = begun()
-    step = TakeBack(SETTINGS, 5, 1, Refusal("500", counts=True, begun=True))
+    step = TakeBack(SETTINGS, 5, 1, RefusedPost("500", counts=True, begun=True))
     cancellation = Cancellation(WORKER, 5, 1, awaited=False)
     actions = machine.handle(StepEnded(step, TakenBack("a line", cancellation)), 0.0)
     assert actions[:2] == [SendCancellation(cancellation), ReportRefusal("a line")]
@@ -120,7 +120,7 @@ def test_the_acceptance_of_a_worker_that_refused_is_noted() -> None:
     assert action == RunStep(NoteAccepted(9))
 
 
-@pytest.mark.rule("DSP-5.11")
+@pytest.mark.rule("DSP-5.13")
 def test_changed_wmp_workers_are_published_again() -> None:
     crew: list[CrewMember] = []
     machine = DispatcherMachine(SETTINGS, crew=lambda: crew)
@@ -191,7 +191,7 @@ def test_a_cancellation_is_sent_once_at_a_time() -> None:
 
 def test_a_step_that_failed_runs_again_except_a_written_health_check() -> None:
     machine = begun()
-    step = TakeBack(SETTINGS, 5, 1, Refusal("503"))
+    step = TakeBack(SETTINGS, 5, 1, RefusedPost("503"))
     assert steps(machine.handle(StepFailed(step), 0.0)) == {}
     assert steps(machine.handle(TimePassed(), 0.25))[TakeBack] == step
     note = NotePing(SETTINGS, 9, 0, None, [])

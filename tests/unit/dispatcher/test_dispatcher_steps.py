@@ -17,7 +17,7 @@ from wmp.dispatcher.steps.callback_steps import EndCallback, Sweep, TakeCallback
 from wmp.dispatcher.steps.checking import EndCancelled
 from wmp.dispatcher.steps.job_steps import CancelJob, read_job
 from wmp.dispatcher.steps.placing import Assign, share
-from wmp.dispatcher.steps.refusals import Refusal, TakeBack
+from wmp.dispatcher.steps.refusals import RefusedPost, TakeBack
 from wmp.dispatcher.steps.unserved import LookForUnserved, why_queued
 from wmp.dispatcher.steps.worker_steps import Resign
 from wmp.errors import ConfigError, InstanceEnded
@@ -137,7 +137,7 @@ def test_a_refused_job_is_queued_and_its_worker_pauses(world: World) -> None:
     worker = party.register()
     job = party.create()
     party.place()
-    party.run(TakeBack(SETTINGS, job, 1, Refusal("503")))
+    party.run(TakeBack(SETTINGS, job, 1, RefusedPost("503")))
     assert party.status(job) == "q"
     assert party.place().assignments == []
     world.clock.move(1.1)

@@ -18,13 +18,15 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.job_steps import read_job
 from wmp.dispatcher.steps.overview import history
 from wmp.dispatcher.steps.placing import Assign
-from wmp.dispatcher.steps.refusals import NoteAccepted, Refusal, TakeBack
+from wmp.dispatcher.steps.refusals import NoteAccepted, RefusedPost, TakeBack
 from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import NotePing, Resign
 
-MISSING = Refusal("POST http://127.0.0.1:8082/jobs/ was answered by 404", counts=True)
-BROKEN = Refusal("POST http://127.0.0.1:8082/jobs/ was answered by 500", counts=True, begun=True)
-FULL = Refusal("POST http://127.0.0.1:8082/jobs/ was answered by 503")
+MISSING = RefusedPost("POST http://127.0.0.1:8082/jobs/ was answered by 404", counts=True)
+BROKEN = RefusedPost(
+    "POST http://127.0.0.1:8082/jobs/ was answered by 500", counts=True, begun=True
+)
+FULL = RefusedPost("POST http://127.0.0.1:8082/jobs/ was answered by 503")
 
 
 def worker_of(party: Party, id: int) -> WorkerRecord:
@@ -33,7 +35,7 @@ def worker_of(party: Party, id: int) -> WorkerRecord:
     return worker
 
 
-def refuse(party: Party, job: int, attempt: int, refusal: Refusal = MISSING) -> Any:
+def refuse(party: Party, job: int, attempt: int, refusal: RefusedPost = MISSING) -> Any:
     return party.run(TakeBack(party.settings, job, attempt, refusal))
 
 

@@ -28,7 +28,7 @@ _LONGEST_WAIT: Final = 60_000
 
 
 @frozen
-class Refusal:
+class RefusedPost:
     """Why a worker did not accept a job."""
 
     text: str
@@ -60,7 +60,7 @@ class TakeBack:
     settings: DispatcherSettings
     id: int
     attempt: int
-    refusal: Refusal
+    refusal: RefusedPost
 
     def run(self, store: StoreTransaction) -> TakenBack:
         """Run the step."""

@@ -23,7 +23,7 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.checking import Check, EndCancelled
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish
 from wmp.dispatcher.steps.placing import Assign, Place
-from wmp.dispatcher.steps.refusals import Refusal, TakeBack
+from wmp.dispatcher.steps.refusals import RefusedPost, TakeBack
 from wmp.dispatcher.steps.worker_steps import NotePing, Register
 from wmp.store.contract import StoreInstance
 from wmp.store.stored_job import ENDED
@@ -34,7 +34,7 @@ _COOLDOWN: Final = 2
 _HORIZON: Final = 5
 """Ticks that a search looks at."""
 
-_REFUSED: Final = Refusal("refused", worker_at_fault=False)
+_REFUSED: Final = RefusedPost("refused", worker_at_fault=False)
 
 _S = TypeVar("_S")
 

@@ -37,7 +37,7 @@ from wmp.dispatcher.machine import DispatcherMachine
 from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord, worker_number
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish
-from wmp.dispatcher.steps.refusals import Refusal
+from wmp.dispatcher.steps.refusals import RefusedPost
 from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.errors import InstanceEnded
 from wmp.message import Kind
@@ -415,18 +415,18 @@ class DispatcherWorld:
         """Send a job; return what the dispatcher learns of it."""
         given = action.assignment
         if not dispatcher.machine.may_send(dispatcher.renewed, self.now * dispatcher.rate):
-            refusal = Refusal("no transaction for too long", worker_at_fault=False)
+            refusal = RefusedPost("no transaction for too long", worker_at_fault=False)
             return JobPosted(given, refusal)
         if (given.id, given.attempt) in self.sent:
             self.problems.append(f"attempt {given.attempt} of job {given.id} was sent twice")
         self.sent.add((given.id, given.attempt))
         host = self._host(dispatcher, given.worker)
         if host is None:
-            return JobPosted(given, Refusal("refused", answered=False))
+            return JobPosted(given, RefusedPost("refused", answered=False))
         if self._happens(self.faults.lose):
             return JobPosted(given, None)  # the request is lost, and neither side knows
         if self._happens(self.faults.refuse):
-            return JobPosted(given, Refusal("404", counts=True))
+            return JobPosted(given, RefusedPost("404", counts=True))
         begun = self._happens(self.faults.err)
         assert json.loads(given.document)["execution"]["attempt"] == given.attempt
         self.starts.setdefault(given.id, []).append(given.attempt)
@@ -442,7 +442,7 @@ class DispatcherWorld:
             # Only a worker that was wrongly given up may have more.
             self.problems.append(f"worker {host.port} runs {len(host.running)} jobs")
         if begun:
-            return JobPosted(given, Refusal("500", counts=True, begun=True))
+            return JobPosted(given, RefusedPost("500", counts=True, begun=True))
         return JobPosted(given, None, accepted=True)
 
     def _finish(self, host: WorldWorker, id: int) -> None:
