@@ -23,6 +23,9 @@ MAX_MANAGERS = 1024
 """Limit of the remembered managers, and of the remembered epochs of managers that have gone."""
 
 
+_SILENT = 1.5
+"""Intervals without a message of a manager after which another one may have taken over."""
+
 _FIRST_QUESTION = 1 << 40
 """A number above those of all challenges to the holders of identities."""
 
@@ -89,6 +92,18 @@ class Sessions:
                 # That manager may have ended: to wait for its answer would keep the resources from
                 # this one. A TAKE that crosses this finds no lock, and does no harm (WMP-4.12).
                 self.locks.take_back(other, now)
+                self._follow(other, manager, now)
+
+    def _follow(self, ended: RemoteManager, heir: RemoteManager, now: float) -> None:
+        """Orphan the stored jobs of a silent manager when another one took over (WMP-14.5).
+
+        The store decides whether the other manager gets them. To wait for the whole silence would
+        only make the jobs late.
+        """
+        silent = now - ended.received_at >= _SILENT * self.links.interval(ended)
+        if silent and self.outbound.keeps and not set(heir.serves).isdisjoint(ended.serves):
+            self.executions.jobs.orphan(ended)
+            self.orphans.gather(ended)
 
     def follow(self, link: LinkState, manager: RemoteManager, message: Message, now: float) -> bool:
         """Follow the manager into the session that a message names (WMP-7.6, 7.8).

@@ -280,6 +280,63 @@ def test_a_worker_that_ends_hands_back_orphaned_jobs_when_a_manager_comes():
     assert run.ids == [1]
 
 
+def taken_over(worker: WorkerMachine, *, last: float, now: float) -> list[WorkerAction]:
+    """End the standby of a second manager; the last message of the first one came at ``last``."""
+    manager = stored(worker)
+    passive = ScriptedManager(worker, identity=b"m2", owner=STORE)
+    passive.pong(standby=True)
+    passive.pong(standby=True)
+    give(manager, b"job", keep=60_000)
+    for _ in until(worker, now):
+        worker.check_invariants()
+    manager.now, passive.now = last, now
+    if last:
+        manager.pong(serves=(STORE,))
+    return passive.pong(serves=(STORE,))
+
+
+@pytest.mark.rule("WMP-14.5", "WMP-14.6", "WMP-17.4")
+def test_a_takeover_moves_the_jobs_of_a_silent_manager_at_once():
+    worker = make()
+    actions = taken_over(worker, last=0.0, now=2.5)
+
+    (ping, *_) = lists(actions)
+    assert ping.receiver == b"m2"
+    assert ping.columns is not None
+    assert list(ping.columns.ids) == [1]
+    worker.check_invariants()
+
+
+@pytest.mark.rule("WMP-14.5", "WMP-17.4")
+def test_a_takeover_moves_no_job_of_a_manager_that_is_not_silent():
+    worker = make()
+    assert not lists(taken_over(worker, last=2.0, now=2.5))
+    worker.check_invariants()
+
+
+@pytest.mark.rule("WMP-14.5", "WMP-14.6", "WMP-17.4")
+def test_a_takeover_moves_the_results_that_are_not_written():
+    worker = make()
+    manager = stored(worker)
+    passive = ScriptedManager(worker, identity=b"m2", owner=STORE)
+    passive.pong(standby=True)
+    passive.pong(standby=True)
+    (run,) = runs(give(manager, b"job", keep=60_000))
+    finish(worker, run)
+    for _ in until(worker, 2.5):
+        worker.check_invariants()
+    passive.now = 2.5
+
+    (done,) = sent(passive.pong(serves=(STORE,)), Command.DONE)
+
+    assert done.receiver == b"m2"
+    assert done.columns is not None
+    assert (done.columns.ids, done.columns.payloads) == ([1], [b"result"])
+    worker.check_invariants()
+    for _ in until(worker, 9.0):  # the first manager is given up
+        worker.check_invariants()
+
+
 @pytest.mark.rule("WMP-14.10")
 def test_known_managers_of_the_store_are_asked_when_jobs_become_orphaned():
     worker = make()
