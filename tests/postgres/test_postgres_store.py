@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from wmp.message import Kind
 from wmp.store.contract import JobFilter, QueuedKind
 from wmp.store.job_terms import StoredTerms
 from wmp.store.opening import make_store, open_reader, open_writer
+from wmp.store.postgres.driver import StoreUrl
 from wmp.store.postgres.pg_connection import PostgresConnection
 from wmp.store.postgres.postgres_reader import PostgresReader
 from wmp.store.postgres.postgres_store import PostgresStore
+from wmp.store.postgres.tables import instance_locks
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreRecord
 from wmp.store.write_batch import NewJobs
@@ -151,6 +154,80 @@ def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, clock, how):
     assert (reserved.ids, reserved.attempts, reserved.lost) == (ids, [2, 2], [0, 0])
     with pytest.raises(InstanceEnded, match="begin a new one"):
         first.apply()
+
+
+class Neighbor:
+    """Another process of the store of a test, with the same clock."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.store = PostgresStore(url, clock=lambda: clock.wall, monotonic=lambda: clock.steady)
+        self.client = Client(self.store, b"neighbor")
+        self._url = url
+
+    def close(self) -> None:
+        """End the session without ending the instance, and wait until the server knows it."""
+        self.store.close()
+        until = time.monotonic() + WAIT
+        numbers = instance_locks(StoreUrl.of(self._url).schema), self.client.me.number
+        query = (
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"
+            " AND classid::bigint = %s & 4294967295 AND objid::bigint = %s"
+        )
+        with psycopg.connect(self._url.partition("&schema")[0], autocommit=True) as connection:
+            while connection.execute(query, numbers).fetchone() is not None:
+                assert time.monotonic() < until
+
+    def has_ended(self, store: PostgresStore) -> bool:
+        (known,) = [each for each in store.instances() if each.number == self.client.me.number]
+        return known.ended is not None
+
+
+@pytest.mark.rule("STORE-13.9")
+def test_an_instance_without_a_session_ends_3_s_after_its_last_write(url, store, clock):
+    client, neighbor = Client(store), Neighbor(url, clock)
+    client.sweep()
+    clock.move(5.1)
+    neighbor.client.apply()
+    neighbor.close()
+    clock.move(2.9)
+    client.sweep()
+    assert not neighbor.has_ended(store)
+    clock.move(0.2)
+    client.sweep()
+    assert neighbor.has_ended(store)
+
+
+@pytest.mark.rule("STORE-13.9")
+@pytest.mark.parametrize("reopened", [False, True])
+def test_an_instance_with_a_session_ends_by_its_validity_alone(url, store, clock, reopened):
+    client, neighbor = Client(store), Neighbor(url, clock)
+    client.sweep()
+    clock.move(5.1)
+    if reopened:  # after an error the process opens another session, which holds the lock again
+        neighbor.store._link.reset()
+    neighbor.client.apply()
+    clock.move(14.9)
+    client.sweep()
+    assert not neighbor.has_ended(store)
+    clock.move(0.2)
+    client.sweep()
+    assert neighbor.has_ended(store)
+    neighbor.store.close()
+
+
+@pytest.mark.rule("STORE-13.9")
+def test_a_process_whose_session_is_young_waits_for_the_sessions_of_others(url, store, clock):
+    client, neighbor = Client(store), Neighbor(url, clock)
+    neighbor.close()
+    clock.move(4.0)
+    store._link.reset()  # as after a restart of the server
+    client.sweep()
+    clock.move(4.9)
+    client.sweep()
+    assert not neighbor.has_ended(store)
+    clock.move(0.2)
+    client.sweep()
+    assert neighbor.has_ended(store)
 
 
 @pytest.mark.rule("STORE-13.5")

@@ -13,7 +13,13 @@ from typing import Any, Final, TypeVar
 from wmp.errors import StoreUnavailable, StoreUnusable
 from wmp.store.postgres.driver import StoreUrl, in_words, load_driver, unreachable
 from wmp.store.postgres.pg_terms import PostgresTerms
-from wmp.store.postgres.tables import VERSION, check_version, creation_lock, store_lock
+from wmp.store.postgres.tables import (
+    VERSION,
+    check_version,
+    creation_lock,
+    instance_locks,
+    store_lock,
+)
 from wmp.store.sql.sql_reader import too_old
 
 _CONNECT: Final = 5
@@ -80,6 +86,10 @@ class PostgresConnection:
         """The first rows of the further statements with which the transaction began."""
         self.last = ""
         """Statements that are sent with COMMIT."""
+        self.instances: set[int] = set()
+        """The living instances of this process."""
+        self.sessions = 0
+        """Number of the sessions that were opened."""
         self._notices: list[str] = []
         """Notifications that arrived during other statements."""
         self._closed = False
@@ -281,6 +291,19 @@ class PostgresConnection:
                 lambda notice: self._notices.append(notice.payload) if notice.pid != own else None
             )
             connection.execute(f"LISTEN {self.channel}")
+            for number in self.instances:
+                self.hold(connection, number)
+            self.sessions += 1
+
+    def hold(self, connection: Any, number: int) -> None:
+        """Hold the lock of an instance until the session ends: while it is held, a process lives.
+
+        The lock is shared, because the server may notice the end of an earlier session late.
+        """
+        connection.execute(
+            "SELECT pg_advisory_lock_shared(%s, %s)",
+            (instance_locks(self.url.schema), lock_number(number)),
+        )
 
     def reset(self) -> None:
         """Close the connection after an error; the next call opens another one."""
@@ -318,6 +341,11 @@ class PostgresConnection:
                 f"{self.name} is another store, or a restored copy, since this process opened it; "
                 "start the process again"
             )
+
+
+def lock_number(instance: int) -> int:
+    """Return the second number of the lock of an instance: the number in 31 bits."""
+    return instance & 0x7FFF_FFFF
 
 
 def _forked() -> None:

@@ -443,10 +443,16 @@ class JobWriter(SqlWriter):
             {"now": self.now, "until": until},
         )
 
-    def end_instances(self) -> None:
-        """End instances whose validity has passed, and remove old ones.
+    def end_instances(self, silent: int | None, locks: int, own: Iterable[int]) -> None:
+        """End instances whose validity has passed, or whose process ended; remove old ones.
 
         A row that another transaction has locked is that of a living instance.
+
+        Args:
+            silent: An instance without a session is ended if its validity ends before this time;
+                None to end no instance because it has no session.
+            locks: First number of the locks that sessions of living instances hold.
+            own: The instances of this session, which would get its own locks.
         """
         connection = self.connection
         connection.execute(
@@ -455,9 +461,17 @@ class JobWriter(SqlWriter):
         )
         connection.execute(
             "UPDATE instances SET ended = %(now)s WHERE instance IN (SELECT instance FROM instances"
-            " WHERE ended IS NULL AND instance != %(me)s AND valid_until < %(now)s"
+            " WHERE ended IS NULL AND instance != %(me)s AND (valid_until < %(now)s"
+            " OR CASE WHEN valid_until < %(silent)s AND instance != ALL(%(own)s) THEN"
+            " pg_try_advisory_xact_lock(%(locks)s, (instance & 2147483647)::int) ELSE FALSE END)"
             " FOR UPDATE SKIP LOCKED)",
-            {"now": self.now, "me": self.me},
+            {
+                "now": self.now,
+                "me": self.me,
+                "silent": self.now if silent is None else silent,
+                "locks": locks,
+                "own": list(own),
+            },
         )
         # Their bytes are counted by the instance that removes them.
         for (size,) in connection.execute(

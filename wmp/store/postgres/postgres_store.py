@@ -34,6 +34,12 @@ _TOGETHER: Final = 0.01
 _POLL: Final = 2.0
 """Seconds after which a process looks for writes of others without a notification."""
 
+_SILENT: Final = 3.0
+"""Seconds without a write after which an instance without a session is ended."""
+
+_RECONNECTED: Final = 5.0
+"""Seconds after the start of a session for which other processes may still open theirs again."""
+
 _NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint; "
 
 _USED: Final = "SELECT coalesce(sum(bytes), 0)::bigint FROM instances; "
@@ -76,7 +82,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         " ORDER BY id LIMIT %s"
     )
     AHEAD = "SELECT 1 FROM instances WHERE valid_until > %s OR ended > %s LIMIT 1"
-    CAUSE_OF_END = f"it had not written for {VALIDITY:g} s"
+    CAUSE_OF_END = f"it had not written for {VALIDITY:g} s, or for {_SILENT:g} s without a session"
 
     def __init__(
         self,
@@ -99,8 +105,9 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         self._used = 0
         self._asked_at = 0.0
         self._asked_now: int | None = None
-        self._mine: set[int] = set()
-        """The instances of this object."""
+        self._session = 0
+        self._session_since = 0.0
+        """The session that swept last, and the time of its first sweep."""
         self._notified: dict[str, float] = {}
         """When each notification was sent, in seconds of the monotonic clock."""
         self._waiting: dict[str, float] = {}
@@ -179,10 +186,11 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
                 " bytes) VALUES(%s, %s, %s, %s, %s, %s, 0, 0)",
                 (number, identity, epoch, as_bytes(label), now, now + round(VALIDITY * 1000)),
             )
+            self._link.hold(connection, number)
             return StoreInstance(number, identity, epoch, label, range(first, first + BLOCK))
 
         me = self._link.write(work)
-        self._mine.add(me.number)
+        self._link.instances.add(me.number)
         return me
 
     def end(self, me: StoreInstance) -> None:
@@ -191,7 +199,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         self._send_notifications(early=True)
 
     def _leave(self, number: int) -> None:
-        self._mine.discard(number)
+        self._link.instances.discard(number)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -229,8 +237,14 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         return JobWriter(connection, self._rows, me.number, now, self._grace, begun)
 
     def _end_instances(self, writer: JobWriter, *, by_validity: bool) -> None:
+        if self._session != self._link.sessions:
+            self._session, self._session_since = self._link.sessions, self._monotonic()
         if by_validity:
-            writer.end_instances()
+            # Sessions that the server ended are opened again: the others get time for that.
+            trusted = self._monotonic() - self._session_since >= _RECONNECTED
+            silent = writer.now + round((VALIDITY - _SILENT) * 1000) if trusted else None
+            locks = tables.instance_locks(self._link.url.schema)
+            writer.end_instances(silent, locks, self._link.instances)
 
     def _used_bytes(self, writer: JobWriter, wanted: int) -> int:
         return self._used + writer.growth
@@ -256,7 +270,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
 
     def _is_concerned(self, payloads: Sequence[str]) -> bool:
         """Return whether a notification is about kinds, or about an instance of this object."""
-        mine = {f"i{number}" for number in self._mine}
+        mine = {f"i{number}" for number in self._link.instances}
         return any(payload.startswith("k") or payload in mine for payload in payloads)
 
     def _committed(self, writer: JobWriter) -> None:
@@ -303,5 +317,5 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
 
     def close(self) -> None:
         """Release all resources. Idempotent. Instances that did not end, end by their validity."""
-        self._mine.clear()
+        self._link.instances.clear()
         super().close()

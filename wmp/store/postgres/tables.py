@@ -122,6 +122,11 @@ def creation_lock(schema: str) -> str:
     return f"{_LOCKS + 1}, {_signed(schema)}"
 
 
+def instance_locks(schema: str) -> int:
+    """Return the first number of the locks that the sessions of living instances hold."""
+    return _signed(f"instances of {schema}")
+
+
 def _signed(schema: str) -> int:
     return zlib.crc32(schema.encode()) - (1 << 31)
 
