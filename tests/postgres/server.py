@@ -46,14 +46,18 @@ def why_no_server() -> str | None:
 
 
 class PostgresServer:
-    """One server. ``url`` is that of its database."""
+    """One server. ``url`` is that of its database.
 
-    def __init__(self) -> None:
+    Args:
+        parent: The folder in which the folder of the server is made.
+    """
+
+    def __init__(self, parent: Path = Path("/tmp")) -> None:
         programs = _programs()
         assert programs is not None
         self._programs = programs
         # The path of a socket has at most 107 bytes.
-        self.folder = Path(tempfile.mkdtemp(prefix="wmp-pg-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="wmp-pg-", dir=parent))
         self._as: dict[str, object] = {}
         if os.getuid() == 0:  # the server refuses to run as root
             user = _other_user()
@@ -61,12 +65,17 @@ class PostgresServer:
             self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self.url = f"postgresql://wmp@/postgres?host={self.folder}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._run("initdb", "-D", self._data, "-U", "wmp", "-A", "trust", "-N", "-E", "UTF8")
+        self._run("initdb", "-D", self.data, "-U", "wmp", "-A", "trust", "-N", "-E", "UTF8")
         self.start()
 
     @property
-    def _data(self) -> str:
+    def data(self) -> str:
+        """Path of the files of the database."""
         return str(self.folder / "data")
+
+    def ended(self) -> bool:
+        """Return whether the server has ended by itself, for example on a full disk."""
+        return self._process is not None and self._process.poll() is not None
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
@@ -82,12 +91,13 @@ class PostgresServer:
             "listen_addresses": "",
             "unix_socket_directories": str(self.folder),
             "max_connections": "60",
+            "max_wal_size": "64MB",
             "shared_buffers": "32MB",
         }
         flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [str(self._programs / "postgres"), "-D", self._data, *flags],
+                [str(self._programs / "postgres"), "-D", self.data, *flags],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -109,8 +119,10 @@ class PostgresServer:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """Kill all processes of the server."""
+        """Kill all processes of the server, if it has not ended by itself."""
         assert self._process is not None
+        if self.ended():
+            return
         first = self._process.pid
         # It could start others until it is stopped; its children have sessions of their own.
         os.kill(first, signal.SIGSTOP)

@@ -28,6 +28,7 @@ class PartyLog:
     Attributes:
         asked: Numbers of jobs that were submitted, or were about to be.
         acknowledged: Numbers of jobs that the library has acknowledged.
+        forgotten: Numbers of acknowledged jobs that the restoration of a backup has removed.
         ended: The result of each job, as its submitter got it.
         wrong: Contradictions: two results of one job, or an error.
         waits: Seconds that single requests took.
@@ -36,6 +37,7 @@ class PartyLog:
     def __init__(self, path: Path, *, writes: bool = True) -> None:
         self.asked: set[int] = set()
         self.acknowledged: set[int] = set()
+        self.forgotten: set[int] = set()
         self.ended: dict[int, str] = {}
         self.wrong: list[str] = []
         self.waits: list[float] = []
@@ -62,9 +64,15 @@ class PartyLog:
                 self._offset += len(line)
                 self._take(json.loads(line))
 
+    def forget(self, numbers: set[int]) -> None:
+        """Remember that a restoration removed jobs. Another acknowledgement counts again."""
+        self.acknowledged -= numbers
+        self.forgotten |= numbers
+
     def _take(self, line: dict[str, Any]) -> None:
         self.asked.update(line.get("asks", ()))
         self.acknowledged.update(line.get("acks", ()))
+        self.forgotten.difference_update(line.get("acks", ()))
         self.waits += line.get("waits", ())
         self.wrong += line.get("wrong", ())
         for number, result in line.get("ends", ()):

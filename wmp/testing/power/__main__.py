@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batches", type=int, default=20, help="adding batches of the program (default: 20)")
     add("--seed", type=int, help="number from which all is drawn (default: a new one)")
     add("--cut", type=int, metavar="CALL", help="cut the power after this call only")
+    add("--cuts", type=int, metavar="NUMBER", help="cut the power after drawn calls only")
     add(
         "--durability",
         choices=("power", "process"),
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.batches < 1:
         _complain(f"--batches is {options.batches}; expected at least 1")
         return 2
+    if options.cuts is not None and options.cuts < 1:
+        _complain(f"--cuts is {options.cuts}; expected at least 1")
+        return 2
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     begun = time.monotonic()
     try:
@@ -72,7 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     cuts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
-    for cut in matrix.cuts(None if options.cut is None else (options.cut,)):
+    chosen: Sequence[int] | None = None if options.cut is None else (options.cut,)
+    if options.cuts is not None:
+        chosen = matrix.drawn_calls(options.cuts)
+    for cut in matrix.cuts(chosen):
         cuts[cut.kind] += 1
         if cut.fault:
             faults[cut.fault] += 1

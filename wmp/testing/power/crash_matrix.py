@@ -101,6 +101,11 @@ class CrashMatrix:
                 knowledge.read(call.data)
         return len(knowledge.known)
 
+    def drawn_calls(self, count: int) -> tuple[int, ...]:
+        """Return the numbers of calls that are drawn from the seed, for :meth:`cuts`."""
+        numbers = [number for number, call in enumerate(self.calls) if call.path != self.log]
+        return tuple(random.Random(self.seed).sample(numbers, min(count, len(numbers))))
+
     def cuts(self, chosen: Container[int] | None = None) -> Iterator[PowerCut]:
         """Cut the power after every call, or after the chosen ones; yield each cut."""
         disk, knowledge = PowerDisk(), Knowledge()
