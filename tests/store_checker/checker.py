@@ -235,7 +235,7 @@ class StoreChecker:
             for party in self.parties.values():
                 if party.stopped_until and time.monotonic() >= party.stopped_until:
                     party.go_on()
-                if party.ended() and not (self.enough and party.process.returncode == 0):
+                if party.ended() and not (self.enough and party.finished()):
                     self.restarts += 1
                     party.start()
             left = until - time.monotonic()
@@ -256,9 +256,9 @@ class StoreChecker:
             return False
         self.enough = True
         (self.folder / "enough").touch()
-        parties = [party for name, party in self.parties.items() if name in ("s0", "s1", "create")]
-        asker = self.parties["ask"]
-        ends = self._until(lambda: asker.ended() and all(party.ended() for party in parties))
+        # The last fault may have killed them.
+        parties = [self.parties[name] for name in ("s0", "s1", "ask", "create")]
+        ends = self._until(lambda: all(party.finished() for party in parties))
         # The pair serves its client, and submits until all its own jobs have ended.
         log = self.comparison.logs["p"]
         ends = ends and self._until(lambda: log.asked == log.ended.keys())

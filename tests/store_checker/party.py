@@ -42,6 +42,10 @@ class Party:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
+    def finished(self) -> bool:
+        """Return whether the program has ended by itself, without an error."""
+        return self.process.poll() == 0
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

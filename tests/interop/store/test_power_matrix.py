@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -37,6 +38,19 @@ def test_the_matrix_finds_what_a_store_loses_that_does_not_wait_for_the_disk() -
     faults = {cut.fault for cut in matrix.cuts(range(0, last, 5))}
     assert "lost" in faults
     assert faults <= {"lost", ""}
+
+
+def test_drawn_calls_are_cut_and_no_others(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(2, "power")  # skips where calls cannot be recorded
+    capsys.readouterr()
+    assert main(["--batches", "2", "--seed", "1", "--cuts", "3", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert 0 < summary["power cuts"] <= 3 * 4
+
+
+def test_no_cut_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cuts", "0"]) == 2
+    assert "expected at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.deep
