@@ -30,6 +30,7 @@ EXCEPTIONS = {
     r"m undelivered \w+: reason|w drop: (reason|text|link)": FOR_READERS,
     r"w send STATUS: .*": "another sending of the message explains it",
     r"m note: (about_epoch|ids)": "a note about a lease that no other line shows is believed",
+    r"w start: settings": "no line shows the settings of a worker",
     r"w beat: wall": "the wall clock is read anew",
     r"w note: .*": "a worker alone shows which jobs it forgets with the session of a manager",
     r"w received PONG: credit": "the manager sent the same PONG with this credit at another time",
