@@ -16,6 +16,7 @@ from attrs import define
 from tests.property.test_network_property import KINDS
 from tests.spark.folds.seen import Seen
 from tests.spark.folds.story_fleet import Fleet
+from wmp.journal.schema import EVENT_LINES
 from wmp.message import Kind, Outcome
 from wmp.retry import Retry
 from wmp.testing.simulator.journals import Journals
@@ -74,9 +75,10 @@ class Journal:
     def blank(self, row: Row) -> None:
         """Turn a line into a line that shows nothing."""
         kept = ("v", "node", "epoch", "n", "step", "at", "wall")
+        blank = "ticked" if row["what"] in EVENT_LINES else "write"
         for name in [name for name in row if name not in kept]:
             del row[name]
-        row["what"] = "ticked"
+        row["what"] = blank
 
     def insert(self, after: Row, row: Row) -> Row:
         """Insert a line after another; the numbers and steps of later lines grow by one."""

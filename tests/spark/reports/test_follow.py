@@ -311,7 +311,8 @@ def test_a_message_to_a_process_that_is_over_may_be_received_by_the_next(tmp_pat
                  {"what": what, **(message if what != "ticked" else {})},
                  {"what": "stop", "lines": 0}]  # fmt: skip
         head = {"v": 1, "node": node, "epoch": epoch}
-        text = [json.dumps({**head, "n": n, "step": n, "at": n, "wall": n, **line}) + "\n"
+        step = int(what != "send")
+        text = [json.dumps({**head, "n": n, "step": n and step, "at": n, "wall": n, **line}) + "\n"
                 for n, line in enumerate(lines)]  # fmt: skip
         parts[part][f"{node}-{epoch}-000001.jsonl"] = "".join(text).encode()
 

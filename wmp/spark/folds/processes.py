@@ -92,7 +92,8 @@ def check_lives(
                 )
                 story = [(*row.key, row.stop), (*row.key, row.numbers.highest)]
                 sink.violation("a stop is the last line", text, where, story)
-            _check_lines(row, where, sink)
+            if sink.known[row.key].whole:
+                _check_lines(row, where, sink)
             alone = len(some) == 1 and named[row.node] <= {row.epoch}
             if row.reason == "Superseded" and alone and _is_witnessed(row, sink.known):
                 text = f"{who} stopped as superseded; no other process has its identity"
