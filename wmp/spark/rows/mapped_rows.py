@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pyarrow
 from pyspark.sql import DataFrame, Observation
@@ -19,6 +19,9 @@ from wmp.runtime.sockets.security import Security
 from wmp.spark.rows.result_schema import result_schema
 
 _Batches = Iterable[pyarrow.RecordBatch]
+
+_PACKED: Final = "row"
+"""Name of the column of packed rows."""
 
 
 def map_rows(
@@ -45,8 +48,9 @@ def map_rows(
     """Have workers do the rows of a DataFrame, and return their results as a DataFrame.
 
     Each task of Spark is a manager that dials in to a device. The workers are of any number and
-    kind, and may come and go. ``df`` may be a stream, and its session may be Spark Connect. A
-    handler is one of :func:`wmp.rows.handler`. ::
+    kind, and may come and go. ``df`` may be a stream, and its session may be Spark Connect. The
+    function also works in the definition of a table of a declarative pipeline
+    (``pyspark.pipelines``). A handler is one of :func:`wmp.rows.handler`. ::
 
         texts.transform(
             wmp.spark.map_rows, role="embed", schema="id long, vector array<float>",
@@ -102,8 +106,9 @@ def map_rows(
         store=store,
         security=security,
     )
-    wanted, arrow = result_schema(schema)
-    task = partition_task(arrow, terms)
+    wanted, arrow = result_schema(schema, df.sparkSession)
+    rows, packed = _known_columns(df)
+    task = partition_task(arrow, terms, packed=packed)
     output = wanted
     if errors == "column":
         if error_column in wanted.names:
@@ -112,7 +117,7 @@ def map_rows(
                 "too; set error_column to another name"
             )
         output = StructType([*wanted.fields]).add(error_column, StringType())
-    result = df.mapInArrow(task, output)
+    result = rows.mapInArrow(task, output)
     if observe is None:
         return result
     metrics = [F.count(F.lit(1)).alias("rows")]
@@ -121,22 +126,39 @@ def map_rows(
     return result.observe(observe, *metrics)
 
 
+def _known_columns(df: DataFrame) -> tuple[DataFrame, bool]:
+    """Return rows whose column names are known, and whether the rows are packed into one column.
+
+    In Spark Connect ``mapInArrow`` asks the server for the names of the columns. Spark refuses such
+    a question in the definition of a table of a declarative pipeline. A plan that names no columns
+    gets none. So the rows are packed into one column, and the task unpacks them.
+    """
+    if hasattr(df.sparkSession, "_jsparkSession"):
+        return df, False
+    packed = df.select(F.struct("*").alias(_PACKED))
+    packed._cached_schema = StructType().add(_PACKED, StructType())
+    return packed, True
+
+
 def partition_task(
-    schema: pyarrow.Schema | None, terms: RowTerms
+    schema: pyarrow.Schema | None, terms: RowTerms, *, packed: bool = False
 ) -> Callable[[_Batches], Iterator[pyarrow.RecordBatch]]:
     """Return the function that a task of Spark calls with its batches.
+
+    With ``packed`` the only column of a batch has the rows as structs.
 
     The function is pickled with its code, and its arguments are bytes. So an executor needs
     ``wmp.rows``, and not the packages of this module. An executor without ``wmp`` can name its
     fault.
     """
     run = uuid.uuid4().hex
-    packed = pickle.dumps((schema, terms))
+    pickled = pickle.dumps((schema, terms))
 
     def do_partition(batches: _Batches) -> Iterator[pyarrow.RecordBatch]:
         import pickle
         import sys
 
+        import pyarrow
         from pyspark import TaskContext
 
         try:
@@ -149,7 +171,9 @@ def partition_task(
                 "install worker-manager-protocol[rows] there, add the package by "
                 "spark.addArtifact(zip, pyfile=True), or set PYSPARK_PYTHON to a Python that has it"
             ) from error
-        schema, terms = pickle.loads(packed)
+        schema, terms = pickle.loads(pickled)
+        if packed:
+            batches = (pyarrow.RecordBatch.from_struct_array(batch.column(0)) for batch in batches)
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId")
         if query is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow
 from pyspark.errors import PySparkTypeError
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -22,17 +25,20 @@ _ZONE = "UTC"
 """The zone of timestamps in results. Spark reads the instants, whatever the zone of its session."""
 
 
-def result_schema(given: str | StructType) -> tuple[StructType, pyarrow.Schema]:
+def result_schema(
+    given: str | StructType, session: SparkSession
+) -> tuple[StructType, pyarrow.Schema]:
     """Return the result schema for Spark and for Arrow.
 
     Args:
         given: Text of columns, or a StructType. ``char`` and ``varchar`` become ``string``, as in
             every DataFrame.
+        session: The session of the rows.
 
     Raises:
         ConfigError: Arrow has no type for a column, as for ``interval year to month``.
     """
-    schema = StructType.fromDDL(given) if isinstance(given, str) else given
+    schema = _parsed(given, session) if isinstance(given, str) else given
     wanted = StructType([_without_lengths(column) for column in schema.fields])
     for column in wanted.fields:
         try:
@@ -44,6 +50,18 @@ def result_schema(given: str | StructType) -> tuple[StructType, pyarrow.Schema]:
                 "another type, for example 'int' for a number of months"
             ) from None
     return wanted, to_arrow_schema(wanted, timezone=_ZONE)
+
+
+def _parsed(columns: str, session: SparkSession) -> StructType:
+    """Parse a text of columns.
+
+    In Spark Connect the server parses the text. Spark refuses this on the thread that defines a
+    table of a declarative pipeline, as if the text were a query.
+    """
+    if hasattr(session, "_jsparkSession"):
+        return StructType.fromDDL(columns)
+    with ThreadPoolExecutor(1) as other_thread:
+        return other_thread.submit(StructType.fromDDL, columns).result()
 
 
 def _without_lengths(column: StructField) -> StructField:
