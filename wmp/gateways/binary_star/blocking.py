@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Unpack
 
@@ -43,6 +44,10 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         heartbeat: Seconds between two messages with the state.
         max_silence: Seconds without a message of the peer after which a request is a vote; by
             default two heartbeats.
+        key: The key of the pair, at least 16 bytes, or a file with it that only its owner can read.
+            Both nodes need the same one. With a key, with ``security``, or over ``ipc`` in a folder
+            to which only this user can write, a node ends when both nodes are active. Otherwise
+            such a claim is logged, since anybody can make it.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`. Both
@@ -61,6 +66,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         remote: str,
         heartbeat: Duration = 1.0,
         max_silence: Duration | None = None,
+        key: bytes | str | os.PathLike[str] | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
         **options: Unpack[SocketOptions],
@@ -71,6 +77,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
             remote=remote,
             heartbeat=heartbeat,
             max_silence=max_silence,
+            key=key,
             on_active=on_active,
             on_passive=on_passive,
             **options,

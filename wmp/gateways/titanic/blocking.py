@@ -19,6 +19,7 @@ from wmp.blocking.node import BlockingProgram
 from wmp.duration import Duration
 from wmp.gateways.titanic import aio
 from wmp.gateways.titanic.aio import TitanicStatistics
+from wmp.gateways.titanic.requests import TitanicLimits
 from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 from wmp.store.contract import Store
 
@@ -38,6 +39,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         timeout: Seconds within which a service must reply. After that its request is sent again.
         in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
+        limits: What the stored requests may take, and for how long; None for the defaults.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
@@ -53,6 +55,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         timeout: Duration = 60.0,
         in_flight: int = 16,
         heartbeat: Duration = 2.5,
+        limits: TitanicLimits | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Titanic(
@@ -61,6 +64,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
             timeout=timeout,
             in_flight=in_flight,
             heartbeat=heartbeat,
+            limits=limits,
             **options,
         )
         super().__init__("titanic", inner, lambda _: inner.close())
