@@ -74,8 +74,8 @@ class Twice(LibraryManager):
 
     def ends(self) -> list[JobEnd]:
         ends = LibraryManager.ends(self)
-        self.told += len(ends)
-        return ends * 2 if self.told == 3 else ends
+        self.count += len(ends)
+        return ends * 2 if self.count == 3 else ends
 
 
 def test_a_fault_beyond_the_scripts_is_found_by_drawing_and_shortened() -> None:

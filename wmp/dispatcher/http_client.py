@@ -90,14 +90,14 @@ class BoundedClient:
         token: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         *,
-        whole: float | None = None,
+        whole: Duration | None = None,
     ) -> None:
         # A compressed answer could be a thousand times as long as what was received.
         headers = {"Accept-Encoding": "identity"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         seconds = in_seconds(timeout)
-        self._whole = 2 * seconds if whole is None else whole
+        self._whole = 2 * seconds if whole is None else in_seconds(whole)
         self._client = httpx.AsyncClient(
             headers=headers,
             timeout=seconds,

@@ -131,17 +131,17 @@ def test_two_active_nodes_with_one_key_end_over_tcp(tmp_path):
     with contextlib.ExitStack() as stack:
         reserved = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
         addresses = [f"tcp://127.0.0.1:{server.getsockname()[1]}" for server in reserved]
-    one, two = (
+    first, two = (
         BinaryStar(role, local=local, remote=remote, key=key, heartbeat=0.5)
         for role, local, remote in (
             ("primary", *addresses),
             ("backup", *reversed(addresses)),
         )
     )
-    with one, two:
+    with first, two:
         wait_until(lambda: two.state is StarState.PASSIVE)
         two._inner._machine.state = StarState.ACTIVE
-        wait_until(lambda: StarState.HALTED in (one.state, two.state))
+        wait_until(lambda: StarState.HALTED in (first.state, two.state))
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path):

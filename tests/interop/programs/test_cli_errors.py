@@ -59,7 +59,7 @@ CASES = [
     ("worker work:too_many", r"takes \(one, two, three\); expected f\(payload\)"),
     ("worker raises:f", r"cannot import raises: ZeroDivisionError: .*raises.py:1\)"),
     ("worker wrong:f", r"cannot import wrong: SyntaxError: .*\(wrong.py, line 1\)$"),
-    ("worker empty", r"'empty' has no task and no public function of its own"),
+    ("worker empty", r"the module 'empty' has no task, so .*decorate functions with @wmp.task"),
     ("worker lacks:f", r"cannot import lacks: No module named 'nowhere'"),
     ("worker work:quiet --pool process", r"cannot be sent to worker processes .*top of a module"),
     ("worker work:shout --resource gpu", r"--resource is 'gpu'; expected NAME=AMOUNT"),

@@ -168,6 +168,7 @@ SETTINGS = (
     "MajordomoDoor",
     "MajordomoService",
     "RoundRobinDoor",
+    "TitanicLimits",
 )
 """Settings and objects that are the same in both APIs."""
 
@@ -237,6 +238,7 @@ def _plain(tmp_path: Path) -> dict[str, Callable[..., Any]]:
         ),
         "MajordomoDoor": lambda **more: doors.MajordomoDoor("tcp://127.0.0.1:5590", **more),
         "MajordomoService": lambda **more: doors.MajordomoService("echo", **more),
+        "TitanicLimits": doors.TitanicLimits,
         "RoundRobinDoor": lambda **more: doors.RoundRobinDoor("tcp://127.0.0.1:5590", **more),
     }
 
@@ -302,9 +304,9 @@ def test_a_setting_is_made_with_a_timedelta(name: str, tmp_path: Path) -> None:
     keys = {"Journal": ["segment_age", "flush", "beat"]}
     for key in keys.get(name) or _times_of(member):
         more = {"protocol": "freelance-agent"} if key == "remember" else {}
-        made = make(**{key: THREE} | more)
+        built = make(**{key: THREE} | more)
 
-        assert not list(_timedeltas(made, name, set())), key
+        assert not list(_timedeltas(built, name, set())), key
 
 
 def test_each_class_with_a_time_is_made_here(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from wmp.runtime.sockets.old_connections import OldConnections
 def test_the_only_connection_is_that_of_the_peer() -> None:
     old = OldConnections({7: 20}.get)
     assert old.came(b"a", [7]) == (7, [])
-    assert not old
+    assert not old.candidates
 
 
 def test_a_connection_that_received_nothing_is_not_that_of_the_peer() -> None:
@@ -34,7 +34,7 @@ def test_the_end_of_a_connection_with_one_candidate_is_that_of_the_peer() -> Non
     old.came(b"a", [7, 8])
     assert old.ended(8, old=False) == []  # a connection of ZMTP 3
     assert old.ended(7, old=True) == [b"a"]
-    assert not old
+    assert not old.candidates
 
 
 def test_of_two_peers_the_one_that_goes_on_shows_which_has_ended() -> None:
@@ -46,7 +46,7 @@ def test_of_two_peers_the_one_that_goes_on_shows_which_has_ended() -> None:
     old.emptied()
     counts[8] = 30
     assert old.came(b"b", [8]) == (8, [b"a"])
-    assert not old
+    assert not old.candidates
 
 
 def test_a_peer_whose_connection_proves_to_be_another_one_has_ended() -> None:

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from wmp.codec import pack_frames, unpack_frames
+from wmp.duration import in_seconds
 from wmp.errors import InstanceEnded, StoreFull, WMPError
 from wmp.foreign import Frames
 from wmp.gateways.common.body import FRAMES_CODEC
@@ -70,8 +71,8 @@ class TitanicLimits:
         ConfigError: A limit is wrong.
     """
 
-    request_ttl: float = _WEEK
-    reply_ttl: float = _WEEK
+    request_ttl: float = field(default=_WEEK, converter=in_seconds)
+    reply_ttl: float = field(default=_WEEK, converter=in_seconds)
     limit: int = 100_000
     limit_bytes: int = 1 << 30
 

@@ -210,7 +210,7 @@ class Connections:
             self.users[key] = user
         if descriptor in self._open and key not in self._parted:
             # Else the descriptor may belong to another connection by now.
-            if self.old:
+            if self.old.candidates:
                 self._part(self.old.learned(descriptor))
             self._silent.pop(descriptor, None)
             self.descriptors[key] = descriptor

@@ -24,15 +24,12 @@ class OldConnections:
 
     def __init__(self, received: Callable[[int], int | None]) -> None:
         self._received = received
-        self._candidates: dict[bytes, set[int]] = {}
+        self.candidates: dict[bytes, set[int]] = {}
         """The descriptors that each peer may have, by its key."""
         self._counts: dict[int, int] = {}
         """Bytes of each connection at the newest message of one of these peers."""
         self._delivered: dict[int, int] = {}
         """Bytes of each connection whose messages have certainly been read."""
-
-    def __len__(self) -> int:
-        return len(self._candidates)
 
     def came(self, key: bytes, unknown: Iterable[int]) -> tuple[int | None, list[bytes]]:
         """Record a message of a peer.
@@ -51,16 +48,16 @@ class OldConnections:
             self._counts[descriptor] = count or 0
             if count is None or count > self._delivered.get(descriptor, 0):
                 grown.add(descriptor)
-        known = self._candidates.get(key)
+        known = self.candidates.get(key)
         candidates = grown if known is None else known & grown
-        if not candidates or (known is None and len(self._candidates) >= _MAX_KEYS):
-            self._candidates.pop(key, None)
+        if not candidates or (known is None and len(self.candidates) >= _MAX_KEYS):
+            self.candidates.pop(key, None)
             return None, []
-        self._candidates[key] = candidates
+        self.candidates[key] = candidates
         if len(candidates) > 1:
             return None, []
         (descriptor,) = candidates
-        del self._candidates[key]
+        del self.candidates[key]
         return descriptor, self.learned(descriptor)
 
     def emptied(self) -> None:
@@ -81,9 +78,9 @@ class OldConnections:
             old: Whether the connection had no handshake of ZMTP 3.
         """
         self._forget(descriptor)
-        holders = [key for key, fds in self._candidates.items() if descriptor in fds]
+        holders = [key for key, fds in self.candidates.items() if descriptor in fds]
         if old and len(holders) == 1:
-            del self._candidates[holders[0]]
+            del self.candidates[holders[0]]
             return holders
         return self._without(descriptor)
 
@@ -94,9 +91,9 @@ class OldConnections:
     def _without(self, descriptor: int) -> list[bytes]:
         """Remove a descriptor from all candidates; forget and return the peers without any."""
         parted = []
-        for key, descriptors in tuple(self._candidates.items()):
+        for key, descriptors in tuple(self.candidates.items()):
             descriptors.discard(descriptor)
             if not descriptors:
-                del self._candidates[key]
+                del self.candidates[key]
                 parted.append(key)
         return parted

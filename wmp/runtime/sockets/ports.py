@@ -245,7 +245,7 @@ class Port:
 
     def _emptied(self) -> None:
         connections = self.connections
-        if connections is not None and (connections.pending or connections.old):
+        if connections is not None and (connections.pending or connections.old.candidates):
             connections.emptied()
 
     def user(self, routing_id: bytes) -> bytes | None:
