@@ -92,12 +92,12 @@ def story(entry: ReportEntry, kind: str) -> str:
 
 def judge(figures: Sequence[dict[str, Any]]) -> int:
     """Print the totals. Return the exit status."""
-    plays = sum(one["cases"] for one in figures)
-    void = Counter(case for one in figures for case in one["void"])
-    runs = Counter(OPPONENTS[one["peer"].partition(" ")[0]].kind for one in figures)
+    plays = sum(figure["cases"] for figure in figures)
+    void = Counter(case for figure in figures for case in figure["void"])
+    runs = Counter(OPPONENTS[figure["peer"].partition(" ")[0]].kind for figure in figures)
     always = [case for case, times in void.items() if times >= runs[case.partition("/")[0]] > 1]
-    accused = [(one["peer"], *item) for one in figures for item in one["accused"].items()]
-    loads = [one["load"] for one in figures]
+    accused = [(figure["peer"], *item) for figure in figures for item in figure["accused"].items()]
+    loads = [figure["load"] for figure in figures]
     print(
         f"{len(figures)} runs, {plays} cases, load {min(loads)} to {max(loads)}: "
         f"{len(accused)} accusations, {void.total()} void ({100 * void.total() / plays:.1f} %), "

@@ -148,8 +148,8 @@ def old_answer(protocol: str, frames: list[bytes]) -> list[bytes] | None:
         return [b"", *(frame.upper() for frame in frames[1:])]
     if len(frames) == 1:
         return None
-    place = frames.index(b"", 1)
-    return [*frames[: place + 1], *(frame.upper() for frame in frames[place + 1 :])]
+    position = frames.index(b"", 1)
+    return [*frames[: position + 1], *(frame.upper() for frame in frames[position + 1 :])]
 
 
 def old_worker(protocol: str, endpoint: str, version: int, identity: bytes = b"") -> OldWorker:

@@ -97,7 +97,7 @@ class FieldChange:
     column: str
     fleet: int = field(repr=False)
     """The place of the fleet among all fleets."""
-    place: int = field(repr=False)
+    index: int = field(repr=False)
     """The place of the line among all lines of the fleet."""
     value: Any = field(repr=False)
     """The new value."""
@@ -111,10 +111,10 @@ class FieldChange:
     def apply(self, fleets: Sequence[Sequence[Row]]) -> list[Row]:
         """Return the lines of the fleet with the change."""
         rows = fleets[self.fleet]
-        row = {**rows[self.place], self.column: self.value}
+        row = {**rows[self.index], self.column: self.value}
         if self.column == "ids":
             row.pop("last", None)
-        return [*rows[: self.place], row, *rows[self.place + 1 :]]
+        return [*rows[: self.index], row, *rows[self.index + 1 :]]
 
 
 def kind_of(row: Row) -> Where:
@@ -130,9 +130,9 @@ def field_changes(fleets: Sequence[Sequence[Row]]) -> Iterator[FieldChange]:
     seen: set[Where] = set()
     for number, rows in enumerate(fleets):
         places: defaultdict[Where, list[int]] = defaultdict(list)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if kind_of(row) not in seen:
-                places[kind_of(row)].append(place)
+                places[kind_of(row)].append(index)
         seen |= places.keys()
         yield from _changes_of(number, rows, places)
 
@@ -146,12 +146,12 @@ def _changes_of(
     other line of the kind equals is changed, if there is one.
     """
     for where, some in places.items():
-        alike = Counter(_content(rows[place]) for place in some)
-        some = sorted(some, key=lambda place: alike[_content(rows[place])] > 1)
+        alike = Counter(_content(rows[index]) for index in some)
+        some = sorted(some, key=lambda index: alike[_content(rows[index])] > 1)
         for column in COLUMNS:
             if column.name in HEADER:
                 continue
-            having = [place for place in some if column.name in rows[place]]
+            having = [index for index in some if column.name in rows[index]]
             if having:
                 value = _other(column, rows[having[0]][column.name])
                 yield FieldChange(where, column.name, fleet, having[0], value)
@@ -190,7 +190,7 @@ def named(
     Some changed fleets are one journal of several fleets, beside the sound fleet: a report shows at
     most a hundred violations of a name. A line that was lost is a finding, too.
     """
-    found: dict[str, set[str]] = {}
+    rules_named: dict[str, set[str]] = {}
     left = iter(changes)
     while some := tuple(islice(left, size)):
         lines = [
@@ -208,9 +208,9 @@ def named(
         missing = result.tables.dataset("nodes").to_table(["node", "missing"]).to_pylist()
         names += [(row["node"], "a line is missing") for row in missing if row["missing"]]
         for change in some:
-            found[change.title] = set()
+            rules_named[change.title] = set()
         for node, name in names:
             fleet = node.partition(".")[0]
             title = "" if fleet.startswith("sound") else some[int(fleet[1:])].title
-            found.setdefault(title, set()).add(name)
-    return found
+            rules_named.setdefault(title, set()).add(name)
+    return rules_named

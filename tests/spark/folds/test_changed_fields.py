@@ -51,10 +51,12 @@ def fleets(tmp_path_factory):
 
 def check(fleets: list[list[dict[str, object]]], changes: list[FieldChange], folder) -> None:
     """Check that each change is named, unless it is excepted, and that nobody else is accused."""
-    found = named(fleets, changes, folder)
+    named_rules = named(fleets, changes, folder)
 
-    assert found.pop("", set()) == set()
-    assert [title for title, names in found.items() if not names and not is_excepted(title)] == []
+    assert named_rules.pop("", set()) == set()
+    assert [
+        title for title, names in named_rules.items() if not names and not is_excepted(title)
+    ] == []
 
 
 def test_some_changed_fields_are_named(fleets, tmp_path):

@@ -65,6 +65,6 @@ def line(n: int, step: int, at: int, what: str, columns: dict[str, Any]) -> str:
 def test_a_manager_that_could_see_a_silence_must_act(tmp_path: Path, between, accused):
     save(tmp_path / "journal" / "m-1-000001.jsonl", journal(*between))
 
-    found = {name for name, _ in accusations(tmp_path / "journal", tmp_path / "out")}
+    names = {name for name, _ in accusations(tmp_path / "journal", tmp_path / "out")}
 
-    assert found == ({"WMP-9.3"} if accused else set())
+    assert names == ({"WMP-9.3"} if accused else set())

@@ -53,13 +53,17 @@ def broken(tmp_path_factory):
     time passed.
     """
     folder = tmp_path_factory.mktemp("broken")
-    found = {}
+    by_switches = {}
     for number, (switches, _, seeds) in enumerate([*WORLDS, *DEPTH]):
         switches = switches if isinstance(switches, tuple) else (switches,)
         played = (play(seed, folder, *switches, name=f"x{number}-{seed}") for seed in seeds)
-        seen = [one for one in played if one.violation and one.violation.name in FINDINGS]
-        found[switches] = seen[: 2 if manager_side.expiry in switches else 1]
-    return found
+        seen = [
+            simulation
+            for simulation in played
+            if simulation.violation and simulation.violation.name in FINDINGS
+        ]
+        by_switches[switches] = seen[: 2 if manager_side.expiry in switches else 1]
+    return by_switches
 
 
 UNSEEN = {manager_side.refusal}
@@ -75,12 +79,12 @@ OWN_RULES = {
 @pytest.fixture(scope="module")
 def tables(spark, sound, timed, broken, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
-    worlds = [*sound, *timed, *(one for some in broken.values() for one in some)]
+    worlds = [*sound, *timed, *(simulation for some in broken.values() for simulation in some)]
     return build(spark, [write(worlds, folder / "journal")], folder / "out").tables
 
 
 @pytest.fixture(scope="module")
-def found(tables):
+def violations(tables):
     """Return the names of the violations found, by world; each violation must be certain."""
     names: dict[str, set[str]] = {}
     for row in tables.read("violations").collect():
@@ -91,29 +95,33 @@ def found(tables):
 
 def test_worlds_with_times_and_failures_show_no_violation(tables, timed):
     assert [world.violation for world in timed if world.violation] == []
-    found = tables.read("violations").where(
+    broken_rules = tables.read("violations").where(
         F.col("owner").startswith("t") | F.col("node").startswith("t")
     )
 
-    assert [row.asDict() for row in found.collect()] == []
+    assert [row.asDict() for row in broken_rules.collect()] == []
 
 
 def test_worlds_have_every_kind_of_fault(sound):
     struck = Counter()
-    for one in sound:
-        assert one.violation is None, f"seed {one.world.seed}: {one.violation}"
-        struck.update(one.world.simulation.injector.counts)
+    for simulation in sound:
+        assert simulation.violation is None, f"seed {simulation.world.seed}: {simulation.violation}"
+        struck.update(simulation.world.simulation.injector.counts)
 
     assert {fault for fault in Fault if not struck[fault]} == set()
 
 
-def test_nothing_is_found_in_sound_worlds(sound, found):
-    wrong = {one.name: found[one.name] for one in sound if one.name in found}
+def test_nothing_is_found_in_sound_worlds(sound, violations):
+    wrong = {
+        simulation.name: violations[simulation.name]
+        for simulation in sound
+        if simulation.name in violations
+    }
 
     assert wrong == {}
 
 
-def test_each_broken_safeguard_is_found_and_named(broken, found):
+def test_each_broken_safeguard_is_found_and_named(broken, violations):
     # A journal does not show when a stopped manager read its clock again.
     wrong, shown = {}, set()
     for switches, worlds in broken.items():
@@ -121,18 +129,18 @@ def test_each_broken_safeguard_is_found_and_named(broken, found):
             continue
         named = []
         rules = {rule for switch, rule in OWN_RULES.items() if switch in switches}
-        for one in worlds:
-            seen = found.get(one.name, set()) & INVARIANTS.keys()
+        for simulation in worlds:
+            seen = violations.get(simulation.name, set()) & INVARIANTS.keys()
             if rules:
-                named.append(bool(rules & found.get(one.name, set())))
+                named.append(bool(rules & violations.get(simulation.name, set())))
                 continue
-            if one.violation.name == RIVALS and not seen:
+            if simulation.violation.name == RIVALS and not seen:
                 # A manager that served the process and was killed is in its lines, too.
                 continue
-            shown.add(one.violation.name)
-            named.append(one.violation.name in seen)
-            if seen != {one.violation.name}:
-                wrong[one.name, switches] = one.violation.name, seen
+            shown.add(simulation.violation.name)
+            named.append(simulation.violation.name in seen)
+            if seen != {simulation.violation.name}:
+                wrong[simulation.name, switches] = simulation.violation.name, seen
         if named and not any(named):
             wrong[switches] = "never found"
 
@@ -149,8 +157,10 @@ def test_each_violation_has_its_story(tables):
     events = tables.read("events")
 
     assert violations.where(F.col("text").isNull()).count() == 0
-    told = story.groupBy("violation").agg(F.count("*").alias("lines"), F.max("place").alias("last"))
-    whole = violations.join(told, "violation", "left")
+    stories = story.groupBy("violation").agg(
+        F.count("*").alias("lines"), F.max("place").alias("last")
+    )
+    whole = violations.join(stories, "violation", "left")
     assert whole.where((F.col("lines") != F.size("events")) | F.col("lines").isNull()).count() == 0
     assert whole.where(F.col("lines") != F.col("last")).count() == 0
     assert story.join(events, ["node", "epoch", "n"], "left_anti").count() == 0
@@ -158,9 +168,9 @@ def test_each_violation_has_its_story(tables):
 
 def expected_jobs(worlds):
     """Return the end and the attempts of each (owner, epoch, job), by the history of the world."""
-    for one in worlds:
-        for (identity, epoch), jobs in one.world.history.jobs.items():
-            owner = f"{one.name}.{name_of_peer(identity)}"
+    for simulation in worlds:
+        for (identity, epoch), jobs in simulation.world.history.jobs.items():
+            owner = f"{simulation.name}.{name_of_peer(identity)}"
             for id, job in jobs.items():
                 end = None if job.end is None else job.end.value
                 yield owner, epoch, id, end, job.attempt, job.over
@@ -183,12 +193,15 @@ def test_jobs_end_as_their_submitters_saw(spark, sound, tables):
 def test_states_of_jobs_equal_the_states_at_their_managers(spark, sound, tables):
     """The tables are rebuilt from lines. A job's state in them equals its state in the machine."""
     rows = []
-    for one in sound:
-        for name, node in one.world.simulation.network.nodes.items():
-            if isinstance(node, ManagerMachine) and one.world.simulation.network.alive(name):
-                peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
+    for simulation in sound:
+        for name, node in simulation.world.simulation.network.nodes.items():
+            if isinstance(node, ManagerMachine) and simulation.world.simulation.network.alive(name):
+                peer = (
+                    f"{simulation.name}.{name_of_peer(node.settings.identity)}",
+                    node.settings.epoch,
+                )
                 held = all_jobs(node)
-                known = one.world.history.jobs.get(
+                known = simulation.world.history.jobs.get(
                     (node.settings.identity, node.settings.epoch), {}
                 )
                 for id in known:
@@ -205,13 +218,16 @@ def test_states_of_jobs_equal_the_states_at_their_managers(spark, sound, tables)
 
 def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, tables):
     rows, workers = [], []
-    for one in sound:
-        for name, node in one.world.simulation.network.nodes.items():
-            if isinstance(node, WorkerMachine) and one.world.simulation.network.alive(name):
-                peer = f"{one.name}.{name_of_peer(node.settings.identity)}", node.settings.epoch
+    for simulation in sound:
+        for name, node in simulation.world.simulation.network.nodes.items():
+            if isinstance(node, WorkerMachine) and simulation.world.simulation.network.alive(name):
+                peer = (
+                    f"{simulation.name}.{name_of_peer(node.settings.identity)}",
+                    node.settings.epoch,
+                )
                 workers.append(peer)
                 for remote in node._links.managers.values():
-                    manager = f"{one.name}.{name_of_peer(remote.identity)}", remote.epoch
+                    manager = f"{simulation.name}.{name_of_peer(remote.identity)}", remote.epoch
                     for number, lock in node._locks.of(remote.identity).items():
                         rows.append((*peer, number, *manager, lock.state.value, lock.want))
     columns = (
@@ -231,11 +247,13 @@ def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, t
 def test_executions_are_those_that_worlds_counted(sound, tables):
     """A stopped lane may begin fewer jobs than the lane was given."""
     counted = {
-        f"{one.name}.{name.rstrip('+')}": 0 for one in sound for name in one.world.topology.workers
+        f"{simulation.name}.{name.rstrip('+')}": 0
+        for simulation in sound
+        for name in simulation.world.topology.workers
     }
-    for one in sound:
-        for name, begun in one.world.simulation.runner.begun.items():
-            counted[f"{one.name}.{name.rstrip('+')}"] += begun
+    for simulation in sound:
+        for name, begun in simulation.world.simulation.runner.begun.items():
+            counted[f"{simulation.name}.{name.rstrip('+')}"] += begun
     rows = tables.read("executions").where(F.coalesce("outcome", F.lit("")) != "recalled")
     handed = {row.worker: row["count"] for row in rows.groupBy("worker").count().collect()}
 
@@ -249,7 +267,14 @@ def test_clocks_are_put_right(sound, tables):
     nodes = {(row.node, row.epoch): row for row in tables.read("nodes").collect()}
     checked = 0
     for row in tables.read("offsets").collect():
-        world = next((one.world for one in sound if row.node.startswith(f"{one.name}.")), None)
+        world = next(
+            (
+                simulation.world
+                for simulation in sound
+                if row.node.startswith(f"{simulation.name}.")
+            ),
+            None,
+        )
         if world is None:
             continue
         ends = [who.partition(".")[2] for who in (row.node, row.peer)]

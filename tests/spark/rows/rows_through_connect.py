@@ -97,22 +97,22 @@ def main() -> int:
         "spark.sql.shuffle.partitions": "2",
     }
     spark = start_session("local[2]", confs=confs)
-    found: dict[str, Any] = {"classic": hasattr(spark, "_jsparkSession")}
+    results: dict[str, Any] = {"classic": hasattr(spark, "_jsparkSession")}
     with (
         wmp.Device(bind="tcp://127.0.0.1:*", bind_managers="tcp://127.0.0.1:*") as device,
         wmp.Worker(*device.endpoints, handlers=HANDLERS, slots=2),
     ):
         above = device.manager_endpoints[0]
         pipeline(spark, folder, above)
-        found["types"] = types(spark, above)
+        results["types"] = types(spark, above)
     expected = [(n, n % 13) for n in range(ROWS)]
     for name in ("sizes", "sizes_of_stream"):
         pairs = sorted((row.id, row.size) for row in spark.table(name).collect())
-        found[name] = [len(pairs), pairs == expected]
+        results[name] = [len(pairs), pairs == expected]
     tried = spark.table("tried").collect()
-    found["tried"] = [len(tried), sum(row.error is not None for row in tried)]
+    results["tried"] = [len(tried), sum(row.error is not None for row in tried)]
     spark.stop()
-    print(json.dumps(found))
+    print(json.dumps(results))
     return 0
 
 

@@ -29,9 +29,9 @@ def test_every_type_and_every_table_of_a_pipeline_has_its_rows_by_connect(tmp_pa
     )
 
     assert ran.returncode == 0, ran.stderr[-4000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert not found["classic"]
-    assert found["types"] == {name: True for zone in ZONES for name in (zone, f"{zone}, by row")}
+    results = json.loads(ran.stdout.splitlines()[-1])
+    assert not results["classic"]
+    assert results["types"] == {name: True for zone in ZONES for name in (zone, f"{zone}, by row")}
     # A view, and a table that a stream fills: each row once.
-    assert found["sizes"] == found["sizes_of_stream"] == [300, True]
-    assert found["tried"] == [300, 3]
+    assert results["sizes"] == results["sizes_of_stream"] == [300, True]
+    assert results["tried"] == [300, 3]

@@ -45,14 +45,14 @@ def test_a_type_checker_finds_unknown_and_wrong_options(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", *options, str(program)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN)
 
-    found: dict[int, str] = {}
+    errors: dict[int, str] = {}
     for line, text in re.findall(r"program\.py:(\d+): error: (.*)", run.stdout):
-        found[int(line)] = found.get(int(line), "") + text
+        errors[int(line)] = errors.get(int(line), "") + text
     wrong = {
         number: line.partition("# wrong: ")[2]
         for number, line in enumerate(PROGRAM.splitlines(), 1)
         if "# wrong: " in line
     }
-    assert found.keys() == wrong.keys(), run.stdout + run.stderr
+    assert errors.keys() == wrong.keys(), run.stdout + run.stderr
     for number, option in wrong.items():
-        assert f'"{option}"' in found[number]
+        assert f'"{option}"' in errors[number]

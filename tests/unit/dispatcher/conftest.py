@@ -21,5 +21,5 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         return
     world = World(clock, lambda: sqlite_store(tmp_path / "jobs.db", clock))
     yield world
-    for one in world.opened:
-        one.close()
+    for opened in world.opened:
+        opened.close()

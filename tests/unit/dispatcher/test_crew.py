@@ -51,13 +51,13 @@ def test_all_dispatchers_show_the_wmp_workers_of_each(world: World) -> None:
     # A worker that is connected to both counts once.
     busy = CrewMember("0a", "pi:7", ("resize",), 4, 1)
     assert [document["maxJobs"] for document in workers(second, busy)] == [1, 4]
-    found = second.store.transact(second.me, lambda store: capacity(store, [busy]))
-    assert found["kinds"] == {
+    totals = second.store.transact(second.me, lambda store: capacity(store, [busy]))
+    assert totals["kinds"] == {
         "http": {"workers": 1, "maxJobs": 1, "free": 1},
         "wmp": {"workers": 1, "maxJobs": 4, "free": 1},
     }
-    assert (found["workers"], found["maxJobs"], found["free"]) == (2, 5, 2)
-    assert found["types"]["resize"] == {"maxJobs": 5, "free": 2, "queued": 0}
+    assert (totals["workers"], totals["maxJobs"], totals["free"]) == (2, 5, 2)
+    assert totals["types"]["resize"] == {"maxJobs": 5, "free": 2, "queued": 0}
     first.run(PublishCrew([]))
     assert [document["kind"] for document in workers(second)] == ["http"]
 
@@ -110,9 +110,9 @@ def test_a_job_waits_for_a_free_slot_of_a_wmp_worker(world: World) -> None:
 
     def waits(*own: CrewMember) -> str | None:
         def read(store: Any) -> str | None:
-            found = read_job(store, job)
-            assert found is not None
-            return why_queued(store, found, ("resize",), own)
+            document = read_job(store, job)
+            assert document is not None
+            return why_queued(store, document, ("resize",), own)
 
         return party.store.transact(party.me, read)
 
@@ -132,9 +132,9 @@ def test_a_dispatcher_publishes_its_wmp_workers_to_the_other_one(tmp_path: Path)
         ):
             own = (await other.get(WORKERS)).json()["workers"]
             assert [document["label"] for document in own] == ["pi:7"]
-            while not (found := (await client.get(WORKERS)).json()["workers"]):
+            while not (listed := (await client.get(WORKERS)).json()["workers"]):
                 await asyncio.sleep(0)
-            (document,) = found
+            (document,) = listed
             path = f"{WORKERS}{document['_id']}"
             assert (await client.get(path)).json()["label"] == "pi:7"
             counts = (await client.get("/dispatcher/capacity")).json()

@@ -192,12 +192,12 @@ def test_a_forged_payload_of_a_real_job_is_not_used() -> None:
 @pytest.mark.rule("DSP-5.12")
 def test_a_worker_asks_about_few_jobs_at_the_same_time() -> None:
     async def test() -> None:
-        net, asked = Net(), 0
+        net, requests = Net(), 0
         go_on = asyncio.Event()
 
         async def hang(scope: Any, receive: Any, send: Any) -> None:
-            nonlocal asked
-            asked += 1
+            nonlocal requests
+            requests += 1
             await go_on.wait()
             await send({"type": "http.response.start", "status": 404, "headers": []})
             await send({"type": "http.response.body", "body": b"{}"})
@@ -212,7 +212,7 @@ def test_a_worker_asks_about_few_jobs_at_the_same_time() -> None:
                 for number in range(40)
             ]
             codes = [(await post).status_code for post in posts[16:]]
-            assert (codes, asked) == ([503] * 24, 16)
+            assert (codes, requests) == ([503] * 24, 16)
             go_on.set()
             assert {(await post).status_code for post in posts[:16]} == {409}
 

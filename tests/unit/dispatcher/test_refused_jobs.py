@@ -47,9 +47,9 @@ def attempts(party: Party, job: int) -> list[dict[str, Any]]:
 
 def waits(party: Party, job: int) -> str | None:
     def read(store: Any) -> str | None:
-        found = read_job(store, job)
-        assert found is not None
-        return why_queued(store, found, ())
+        document = read_job(store, job)
+        assert document is not None
+        return why_queued(store, document, ())
 
     return party.store.transact(party.me, read)
 
@@ -85,9 +85,9 @@ def test_a_worker_that_may_have_begun_gets_a_cancellation(world: World) -> None:
     assert (cancellation.id, cancellation.attempt, cancellation.awaited) == (jobs[0], 1, False)
 
     def unbegun(store: Any) -> int:
-        found = read_job(store, jobs[0])
-        assert found is not None
-        return found.unbegun
+        document = read_job(store, jobs[0])
+        assert document is not None
+        return document.unbegun
 
     assert party.store.transact(party.me, unbegun) == 0
     world.clock.move(1.1)
@@ -248,7 +248,7 @@ def test_a_worker_that_names_no_jobs_keeps_one_for_a_bounded_time(world: World) 
     world.clock.move(0.2)
     (cancellation,) = party.check().cancellations
     assert (cancellation.id, cancellation.worker.id) == (other, worker)
-    assert [party.status(one) for one in (job, other)] == ["r", "q"]
+    assert [party.status(number) for number in (job, other)] == ["r", "q"]
     (entry,) = attempts(party, other)
     cause = (
         "no completion came in 8 s (jobs.unnamed_timeout), and the health checks of the worker "

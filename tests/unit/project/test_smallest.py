@@ -55,7 +55,7 @@ def test_a_page_has_each_core_rule_of_its_peer_but_what_is_left_out(testee: str)
             start for start, why in build_smallest.LEFT_OUT.get(id, {}).items() if why != testee
         ]
         whole = [sentence for part in build_smallest.paragraphs(texts[id]) for sentence in part]
-        assert sentences == [one for one in whole if not one.startswith(tuple(left_out))]
+        assert sentences == [text for text in whole if not text.startswith(tuple(left_out))]
 
 
 def test_what_is_left_out_has_a_reason() -> None:

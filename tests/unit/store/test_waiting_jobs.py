@@ -202,10 +202,10 @@ def test_the_work_for_the_ends_of_n_other_jobs_grows_with_n(tmp_path, clock, ord
         client = Client(store)
         parents = reserved(client, count)
         id = waiting(client, parents)
-        made = [0]
+        counts = [0]
 
         def note() -> None:
-            made[0] += 1
+            counts[0] += 1
 
         store._link._open().set_progress_handler(note, 10)
         for parent in ORDERS[order](parents):
@@ -213,7 +213,7 @@ def test_the_work_for_the_ends_of_n_other_jobs_grows_with_n(tmp_path, clock, ord
         store._link._open().set_progress_handler(None, 0)
         assert client.job(id).payload == b"head|" + b"r" * count + b"tail"
         store.close()
-        return made[0]
+        return counts[0]
 
     # If each end looked at all other jobs, four times as many jobs would take ten times the steps.
     assert steps(200) < 6 * steps(50)
