@@ -31,17 +31,17 @@ def jobs_by_key(store: Any, *, payloads: bool = True) -> dict[str, list[StoredJo
 
 @define
 class _Backup:
-    """What the logs had when a backup was made."""
+    """The contents of the logs when a backup was made."""
 
     before: dict[str, set[int]]
-    """What was acknowledged before: the backup has it."""
+    """The acknowledged jobs that the backup contains."""
     after: dict[str, set[int]]
-    """What was asked when the backup was ready: what was asked later is not in the backup."""
+    """The jobs that were asked for when the backup was ready; the backup contains no later job."""
 
 
 @define
 class Comparison:
-    """What was found; the logs decide what the store must have.
+    """The faults; the logs decide which jobs the store must contain.
 
     Attributes:
         logs: The log of each submitter.
@@ -75,7 +75,7 @@ class Comparison:
     def restored(self, store: Any) -> None:
         """Compare a store that was just restored with what its backup had.
 
-        What was acknowledged after the backup is forgotten, and may be lost, unless the submitter
+        Jobs that were acknowledged after the backup are forgotten, and may be lost, unless the submitter
         submits it again and gets another acknowledgement.
         """
         assert self._backup is not None

@@ -26,7 +26,7 @@ def enter_namespace(arguments: list[str]) -> None:
     The function returns if the process is in a namespace already, or cannot have one.
 
     Args:
-        arguments: What follows ``python`` on the command line.
+        arguments: Arguments of ``python``.
     """
     if _MARK in os.environ or shutil.which("unshare") is None:
         return

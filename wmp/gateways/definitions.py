@@ -106,7 +106,7 @@ class TitanicDefinition:
     group: str | None = None
     """Name or number of the group that may use a new store, too; None for nobody but the user."""
     limits: TitanicLimits = field(factory=TitanicLimits)
-    """What the stored requests may take, and for how long."""
+    """Limits of the stored requests: number, bytes and lifetimes."""
 
     def opener(self) -> Callable[[], Store]:
         """Return what opens the store; the call waits for the disk, and may raise

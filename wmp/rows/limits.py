@@ -1,4 +1,4 @@
-"""What a payload of the codec ``arrow`` may stand for (ROWS-1.5 to ROWS-1.7).
+"""Limits of the table that a payload of the codec ``arrow`` stands for (ROWS-1.5 to ROWS-1.7).
 
 A few bytes of Arrow can stand for many rows: columns of nulls, empty structs and runs have none of
 their own, and one value of a dictionary may stand in every row. So each payload is measured before

@@ -38,7 +38,7 @@ class FakeDispatcher:
         self.codes = list(codes)
         self.bodies: list[Any] = []
         self.jobs: dict[str, dict[str, Any]] = {}
-        """What the documents of jobs have besides; every job runs at the worker that asks."""
+        """Further fields of the documents of jobs; every job runs at the worker that asks."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         import json

@@ -1,4 +1,4 @@
-"""What payloads of the codec `arrow` may stand for (ROWS-1.5 to ROWS-1.7)."""
+"""Limits of the tables that payloads of the codec `arrow` stand for (ROWS-1.5 to ROWS-1.7)."""
 
 from __future__ import annotations
 

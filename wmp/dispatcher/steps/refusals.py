@@ -45,7 +45,7 @@ class RefusedPost:
 
 @frozen
 class TakenBack:
-    """What became of a refused job and its worker."""
+    """The state of a refused job and its worker."""
 
     line: str | None = None
     """A line for the log; None if the worker was out of turn already."""

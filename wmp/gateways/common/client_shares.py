@@ -68,7 +68,7 @@ class ClientShares:
 
         Args:
             peer: The other client.
-            amount: What its request takes.
+            amount: The amount that its request takes.
         """
         clients = len(self._amounts) + (peer not in self._amounts)
         part = self.limit // clients

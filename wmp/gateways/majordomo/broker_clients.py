@@ -212,10 +212,10 @@ class MajordomoRequests:
         """Return whether a request fits a limit, after requests of other clients made way.
 
         Args:
-            shares: What has the limit.
+            shares: The shares under the limit.
             service: The service of the requests that may make way; None for all services.
             peer: The client of the request.
-            amount: What the request takes.
+            amount: The amount that the request takes.
             actions: Gets what follows for the requests that make way.
         """
         while shares.full(amount):

@@ -39,7 +39,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         timeout: Seconds within which a service must reply. After that its request is sent again.
         in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
-        limits: What the stored requests may take, and for how long; None for the defaults.
+        limits: Limits of the stored requests: number, bytes and lifetimes; None for the defaults.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:

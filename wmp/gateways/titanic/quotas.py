@@ -1,4 +1,4 @@
-"""What the stored requests of Titanic may take: shares of clients and services, and lifetimes.
+"""Quotas of the stored requests of Titanic: shares of clients and services, and lifetimes.
 
 A store that is full refuses everybody. So no client and no service fills it: each may have half of
 the capacity that the others leave (MDP-8.11).
@@ -40,7 +40,7 @@ def refuse_service(service: str) -> str:
 
 @define
 class _StoredShare:
-    """What the requests of one client or one service take."""
+    """The amounts that the requests of one client or one service take."""
 
     count: int = 0
     size: int = 0

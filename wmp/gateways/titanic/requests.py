@@ -58,7 +58,7 @@ _UNFINISHED: Final = (*_OPEN, _S.CANCELLING)
 
 @frozen(kw_only=True)
 class TitanicLimits:
-    """What the stored requests of one server may take, and for how long.
+    """Limits of the stored requests of one server: number, bytes and lifetimes.
 
     Args:
         request_ttl: Seconds for which a request waits for its reply; then it is given up.
@@ -103,7 +103,7 @@ class TitanicRequests:
     Args:
         store: The store. Nothing else may use its file.
         name: Returns a new id of 32 hexadecimal digits.
-        limits: What the requests may take, and for how long.
+        limits: Limits of the requests: number, bytes and lifetimes.
     """
 
     def __init__(
