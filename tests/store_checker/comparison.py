@@ -75,8 +75,8 @@ class Comparison:
     def restored(self, store: Any) -> None:
         """Compare a store that was just restored with what its backup had.
 
-        Jobs that were acknowledged after the backup are forgotten, and may be lost, unless the submitter
-        submits it again and gets another acknowledgement.
+        A job that was acknowledged after the backup is forgotten, and may be lost, unless the
+        submitter submits the job again and gets another acknowledgement.
         """
         assert self._backup is not None
         self.read()

@@ -334,7 +334,7 @@ class HttpWorker:
             text = f"no dispatcher of this worker gave it attempt {attempt} of job {job.id}"
             return refusal(409, text, "_id")
         try:
-            # The payload of a stranger counts for nothing, so that no other payload comes with the id.
+            # A stranger's payload is ignored, so that no other payload comes with the id.
             confirmed = _WorkerJobModel.model_validate(document)
         except ValidationError:
             return refusal(409, f"a dispatcher names job {job.id} in another form", "_id")

@@ -20,7 +20,7 @@ _LEVELS: Final = 7
 
 @define(eq=False)
 class ClientShares:
-    """What the clients of a door have in progress, of one thing that has a limit.
+    """Amounts that the clients of a door have in progress, of one thing that has a limit.
 
     Args:
         limit: Maximum for all clients together.
