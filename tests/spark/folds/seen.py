@@ -129,7 +129,7 @@ class Seen:
             for id in event.ids:
                 job = self.jobs.get((*me, id))
                 if job is not None and job.end is None:
-                    job.asked = True
+                    job.requested = True
         ends = {}
         for action in actions:
             if isinstance(action, Resolve):
