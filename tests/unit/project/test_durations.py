@@ -61,6 +61,9 @@ NOT_TIMES = {
     ("Status", "history"),
     ("CaseResult", "units"),
     ("TranscriptLine", "at"),
+    ("JournalReport", "seconds"),
+    ("NumbersReport", "seconds"),
+    ("NumbersReport", "summary"),
 }
 """Numbers that are no seconds, and parts of records that this library makes."""
 
