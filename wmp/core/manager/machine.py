@@ -465,13 +465,16 @@ class ManagerMachine:
         if worker is None or worker.epoch != peer[1] or not is_on_route(message, link, worker):
             return
         if (kept := self._outbound.refused(worker, message)) is not None:
-            self._replace(worker, kept, message.fields.get(Field.TEXT, ""), now)
+            self._replace(worker, kept, message.fields.get(Field.TEXT, ""), now, named=True)
 
-    def _replace(self, worker: RemoteWorker, kept: Kept, text: str, now: float) -> None:
+    def _replace(
+        self, worker: RemoteWorker, kept: Kept, text: str, now: float, *, named: bool
+    ) -> None:
         """Send another message in place of a message that its worker never accepts."""
         if kept.command is Command.TAKE and not kept.replaced:
             shown = printable(text)
-            self._scheduler.refused(worker, kept, f"{REFUSED}: {shown}" if shown else REFUSED, now)
+            cause = f"{REFUSED}: {shown}" if shown else REFUSED
+            self._scheduler.refused(worker, kept, cause, now, named=named)
             return
         self._new_session(worker, f"the worker refused {kept.command.name}", now)
         self._pong(worker, now)
@@ -606,7 +609,7 @@ class ManagerMachine:
             case ResendTimer(identity):
                 worker = self._workers.get(identity)
                 if worker is not None and (stuck := self._outbound.check_resend(worker, now)):
-                    self._replace(worker, stuck, "no acknowledgement came", now)
+                    self._replace(worker, stuck, "no acknowledgement came", now, named=False)
             case HoldTimer(identity, lock):
                 worker = self._workers.get(identity)
                 if worker is not None and (give := worker.gives.get(lock)) is not None:

@@ -34,6 +34,10 @@ SEPARATED: Final = "the worker refused a TAKE of several jobs"
 """Cause of the lost leases of a TAKE in which the worker cannot read some job. Each job is sent
 again in a TAKE of its own.
 """
+UNACKNOWLEDGED: Final = "the worker acknowledged no TAKE of several jobs"
+"""Cause of the lost leases of a TAKE of several jobs that was sent again too often (WMP-7.12). As
+after ``SEPARATED``, each job is sent again in a TAKE of its own, but the jobs may have begun.
+"""
 _LOST: Final = "lost at the worker"
 _COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, REFUSED, _LOST})
 """Causes that are a worker loss each time.
@@ -125,14 +129,16 @@ class Requeue:
             text: Cause for the submitter, if the job ends.
             cause: Cause for the statistics, if the job is queued again.
         """
-        counts = worker.stream.left(job.take)
-        counts = counts and cause != SEPARATED
+        perhaps_begun = worker.stream.left(job.take) and cause != SEPARATED
+        counts = perhaps_begun and cause != UNACKNOWLEDGED
         if counts:
             job.record(worker.name, now, f"lost: {text}".partition("\n")[0])
         cost = counts and (cause in _COUNTED or job.leave(worker.identity))
         job.lost += cost
         if job.lost <= job.max_worker_losses:
-            return self._step(job, JobInput.LOSE, cause, now, int(cost), unbegun=int(not counts))
+            return self._step(
+                job, JobInput.LOSE, cause, now, int(cost), unbegun=int(not perhaps_begun)
+            )
         if job.state is JobState.CANCELLING:
             return self._step(job, JobInput.SPEND, cause, now)
         job.step(JobInput.SPEND)

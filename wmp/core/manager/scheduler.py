@@ -24,7 +24,7 @@ from wmp.core.manager.leases import Leases
 from wmp.core.manager.ownership import Ownership
 from wmp.core.manager.queues import Part, Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
-from wmp.core.manager.requeue import REFUSED, SEPARATED, Requeue
+from wmp.core.manager.requeue import REFUSED, SEPARATED, UNACKNOWLEDGED, Requeue
 from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.manager.stored_changes import StoredChanges
@@ -324,7 +324,9 @@ class Scheduler:
         self.forget_offers(worker)
         self.lose_leases(worker, self.leases.of(worker), cause, now)
 
-    def refused(self, worker: RemoteWorker, take: Kept, text: str, now: float) -> None:
+    def refused(
+        self, worker: RemoteWorker, take: Kept, text: str, now: float, *, named: bool
+    ) -> None:
         """Void the leases of a TAKE that its worker refuses, and close its lock (WMP-7.11).
 
         Args:
@@ -332,6 +334,8 @@ class Scheduler:
             take: The TAKE.
             text: Why the worker refuses the TAKE, for the submitter.
             now: Seconds.
+            named: Whether an ERROR names the TAKE; otherwise no acknowledgement came, and the jobs
+                may have begun (WMP-7.12).
         """
         lock = take.fields[Field.LOCK]
         if (give := worker.gives.get(lock)) is not None:
@@ -341,7 +345,8 @@ class Scheduler:
         for job in jobs:
             job.alone = True
         self.outbound.replace(worker, take, Command.NO, {Field.LOCK: lock}, None, 0, now)
-        self.lose_leases(worker, jobs, SEPARATED if several else REFUSED, now, text)
+        separated = SEPARATED if named else UNACKNOWLEDGED
+        self.lose_leases(worker, jobs, separated if several else REFUSED, now, text)
 
     def lose_leases(
         self,

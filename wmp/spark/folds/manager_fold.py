@@ -16,7 +16,7 @@ from attrs import define, field
 from wmp.actions import JOINED
 from wmp.checks.invariants import History
 from wmp.checks.observer import Observer
-from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SEPARATED, SILENCE
+from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SEPARATED, SILENCE, UNACKNOWLEDGED
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked, Undelivered
@@ -31,8 +31,9 @@ _BY_MESSAGE: Final = frozenset({
 })  # fmt: skip
 """Causes of lost leases that only a message has."""
 _CAUSES: Final = frozenset({
-    SILENCE, CONNECTION_ENDED, REFUSED, SEPARATED, JOINED, "taken over", "the worker sent BYE",
-    "the worker restarted", *(f"the worker refused {command}" for command in Command.__members__),
+    SILENCE, CONNECTION_ENDED, REFUSED, SEPARATED, UNACKNOWLEDGED, JOINED, "taken over",
+    "the worker sent BYE", "the worker restarted",
+    *(f"the worker refused {command}" for command in Command.__members__),
 })  # fmt: skip
 """Causes of lost leases that a look at the clock may find."""
 _COMMANDS: Final = dict(Command.__members__)

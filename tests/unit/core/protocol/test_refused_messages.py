@@ -233,6 +233,27 @@ def test_a_take_that_is_never_acknowledged_counts_as_refused_in_the_end(manager,
     assert manager.statistics().leased == 0
 
 
+@pytest.mark.rule("WMP-6.34", "WMP-7.12", "WMP-7.13")
+@pytest.mark.parametrize(("refused", "runs"), [(True, 0), (False, 1)], ids=["refused", "lost acks"])
+def test_jobs_may_have_begun_unless_an_error_refused_their_take(manager, worker, refused, runs):
+    submit(manager, b"1", b"2", max_worker_losses=0)
+    worker.give(2)
+    if refused:
+        refusal(worker, 1, Command.TAKE)
+    while manager.statistics().leased:
+        worker.now = manager.deadline()
+        manager.handle(Ticked(), worker.now)
+        worker.send(worker.compose_ready(0, ready=1, session=None, ack=None))
+
+    takes = sent(worker.give(2), Command.TAKE)
+
+    assert [list(take.columns.ids) for take in takes] == [[1], [2]]
+    assert [take.columns.attempts for take in takes] == [[2], [2]]
+    earlier = [(take.columns.begun or [1])[0] for take in takes]
+    assert earlier == [runs, runs]
+    manager.check_invariants()
+
+
 @pytest.mark.rule("WMP-7.12")
 def test_a_take_that_ends_each_connection_counts_as_refused_in_the_end(manager, worker):
     """A peer whose sockets refuse the size of a message closes the connection each time."""

@@ -94,18 +94,27 @@ def refused_no(talk: ManagerConversation) -> None:
     talk.check(len(worker.take()) == 1, "the GIVE in the new session gets no job", "WMP-4.4")
 
 
-@case("WMP-7.12", "WMP-6.15")
+@case("WMP-7.12", "WMP-6.15", "WMP-6.34")
 def take_without_ack(talk: ManagerConversation) -> None:
-    """A TAKE that was sent again ten times without an ack becomes NO."""
+    """A TAKE that was sent again ten times without an ack becomes NO; its jobs may have begun."""
     worker = talk.met()
-    talk.submit(max_worker_losses=5)
+    names = {talk.submit(max_worker_losses=5) for _ in range(2)}
     worker.ack_override = 0
-    lock = worker.give(1)
+    lock = worker.give(2)
     take = worker.expect(Command.TAKE, lock=lock, number=1)
     worker.differs(1)
-    worker.lose(worker.held[take.jobs[0][0]])
+    lost = [worker.held[row[0]] for row in take.jobs]
+    for job in lost:
+        worker.lose(job)
     within = 40.0 + 4 * talk.wire.grace
     worker.expect(Command.NO, again=True, number=1, lock=lock, within=within)
+    first = lost[0].id
+    other = talk.met()
+    for _ in names:
+        job = other.take_job()
+        text = f"job {job.id} is given again with {job.begun} earlier runs; expected 1"
+        talk.check(job.id != first or job.begun == 1, text, "WMP-6.34")
+        other.done(job)
 
 
 @case("WMP-10.7")
