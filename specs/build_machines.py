@@ -20,7 +20,7 @@ MODULES = {
     "request_lifecycle": "wmp.gateways.common.request_lifecycle",
     "stored_job": "wmp.store.stored_job",
     "attendance": "wmp.gateways.common.attendance",
-    "star_lifecycle": "wmp.gateways.binary_star.lifecycle",
+    "star_election": "wmp.gateways.binary_star.election",
 }
 """The module of each page."""
 FOLDER = Path(__file__).parent / "machines"

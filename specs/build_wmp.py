@@ -126,7 +126,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "SPENT": "`timeout` passes in the last try. The socket is replaced",
         "WITHDRAW": "the application wants no reply any more",
     },
-    "wmp.gateways.binary_star.lifecycle": {
+    "wmp.gateways.binary_star.election": {
         "HALTED": "the node has ended with an error",
         "PRIMARY": "the primary has started, and knows nothing of its peer",
         "BACKUP": "the backup has started, and knows nothing of its peer",
@@ -188,7 +188,7 @@ STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
         "lock": ("A lock at its worker", "wmp.core.worker.locks"),
         "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
     },
-    BINARY_STAR: {"star": ("A node", "wmp.gateways.binary_star.lifecycle")},
+    BINARY_STAR: {"star": ("A node", "wmp.gateways.binary_star.election")},
     PING_PONG: {"foreign worker": _WORKER, "attendance": _ATTENDANCE},
     PIRATES: {
         "request": ("A request at its client", "wmp.gateways.common.request_lifecycle"),

@@ -19,7 +19,7 @@ from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.gateways.binary_star import machine as star
-from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.gateways.binary_star.election import TRANSITIONS, StarInput, StarState
 from wmp.message import Kind
 from wmp.testing.simulator.lane_runner import TaskHandlers
 from wmp.testing.simulator.simulated_pair import SimulatedPair

@@ -8,7 +8,7 @@ import pytest
 
 from tests.interop.programs.programs import ROOT
 from wmp.gateways.binary_star import machine as star
-from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.gateways.binary_star.election import TRANSITIONS, StarInput, StarState
 from wmp.gateways.binary_star.machine import StarMachine
 from wmp.testing.search import star_search
 from wmp.testing.search.star_search import StarFault, StarSearch, served_again

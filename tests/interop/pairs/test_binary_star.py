@@ -14,7 +14,7 @@ from wmp.errors import ClosedError, ConfigError, NoReply, Reject, StarConflict
 from wmp.gateways import BinaryStar, LazyServer, StarClient
 from wmp.gateways.binary_star import aio
 from wmp.gateways.binary_star.aio import _is_private as is_private
-from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.election import StarState
 
 pytestmark = pytest.mark.interop
 

@@ -25,7 +25,7 @@ from tests.waiting import WAIT, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply, OnStandby, StarConflict, StoreError
 from wmp.gateways import BinaryStar, FrontDoor, StarClient
 from wmp.gateways.binary_star import aio
-from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.election import StarState
 
 pytestmark = pytest.mark.interop
 

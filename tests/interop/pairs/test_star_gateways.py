@@ -19,7 +19,7 @@ from tests.interop.programs.programs import WMP, Program
 from tests.waiting import WAIT, wait_until
 from wmp.errors import ConfigError
 from wmp.gateways import BinaryStar, ClientDoor, Gateway, RoundRobinDoor, StarClient, WorkerDoor
-from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.election import StarState
 
 pytestmark = pytest.mark.interop
 

@@ -21,7 +21,7 @@ from tests.store_checker.restorations import Restorations
 from tests.waiting import RUN
 from wmp.store.sqlite import connection as store_file
 from wmp.store.sqlite import schema
-from wmp.store.sqlite.file_mark import FileMark
+from wmp.store.sqlite.replaced_file import FileMark
 from wmp.store.sqlite.sqlite_store import SqliteStore
 
 pytestmark = pytest.mark.interop

@@ -12,7 +12,7 @@ from wmp.errors import ConfigError, StarConflict
 from wmp.events import Closed, Ticked
 from wmp.foreign import Arrived, Voted
 from wmp.gateways.binary_star.claims import ClaimSeal
-from wmp.gateways.binary_star.lifecycle import IGNORED, TRANSITIONS, StarInput, StarState
+from wmp.gateways.binary_star.election import IGNORED, TRANSITIONS, StarInput, StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole
 
 ROLES = {"primary": StarRole.PRIMARY, "backup": StarRole.BACKUP}

@@ -21,7 +21,7 @@ from wmp.cli.map import feed
 from wmp.cli.worker.command import _ManagerWatch
 from wmp.cli.worker.source_watch import SourceWatch
 from wmp.runtime.common import journal
-from wmp.runtime.executors import coroutine_executor, lane, pool, process_executor
+from wmp.runtime.executors import coroutine_executor, pool, process_executor, reporter
 from wmp.runtime.node import portal
 
 pytestmark = pytest.mark.interop
@@ -85,7 +85,7 @@ def run_until_error(worker: wmp.Worker) -> Callable[[], BaseException]:
 WORKER_THREADS = {
     "wmp-processes": ("process", process_executor.ProcessExecutor, "_time_to_sleep"),
     "wmp-handlers-0": ("thread", pool, "run_lane"),
-    "wmp-reporter": ("thread", lane.Reporter, "_run"),
+    "wmp-reporter": ("thread", reporter.Reporter, "_run"),
     "wmp-coroutines": ("async", coroutine_executor.CoroutineExecutor, "_serve"),
     "the task of lane 1": ("async", coroutine_executor, "run_lane_async"),
     "wmp-journal": ("journal", journal._Writer, "_write_some"),
@@ -221,7 +221,7 @@ def raise_defect() -> None:
     raise MemoryError(DEFECT)
 
 
-@pytest.mark.parametrize("ended", ["lane.Reporter._run", "child_main._Child._receive"])
+@pytest.mark.parametrize("ended", ["reporter.Reporter._run", "child_main._Child._receive"])
 def test_a_child_whose_thread_ends_exits_and_is_replaced(ended: str, tmp_path: Path) -> None:
     """The thread that reports, or reads from the parent, is ended. Another child does the job."""
     program = tmp_path / "broken.py"
@@ -240,10 +240,10 @@ def test_a_child_whose_thread_ends_exits_and_is_replaced(ended: str, tmp_path: P
 
 CHILD = """
 import os, time, wmp
-from wmp.runtime.executors import child_main, lane
+from wmp.runtime.executors import child_main, reporter
 
 module, owner, name = os.environ["ENDED"].split(".")
-owner = getattr({"child_main": child_main, "lane": lane}[module], owner)
+owner = getattr({"child_main": child_main, "reporter": reporter}[module], owner)
 original = getattr(owner, name)
 
 def broken(self):

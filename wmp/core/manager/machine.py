@@ -25,7 +25,7 @@ from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker, all_answered, is_late
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
-from wmp.core.manager.silence import count_beat, silent_at
+from wmp.core.manager.silence import count_beat, is_gone, silent_at
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
     AnnounceTimer,
@@ -621,7 +621,7 @@ class ManagerMachine:
         at = silent_at(worker, self.settings)
         if at <= now:
             claim = self._claims.end(worker)
-            if claim is None or (claim.command is Command.BYE and claim.epoch != worker.epoch):
+            if claim is None or is_gone(worker, claim):
                 self._forget(worker, SILENCE, now)
                 return
             self._admit(worker, claim, now)

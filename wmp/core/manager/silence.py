@@ -8,13 +8,27 @@ not run (WMP-9.18).
 from __future__ import annotations
 
 from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.message import Field, Message
+from wmp.message import Command, Field, Message
 
 
 def silent_at(worker: RemoteWorker, settings: ManagerSettings) -> float:
     """Return the time, in seconds, at which a worker is gone unless it sends something before."""
     return worker.last_received + settings.max_silence
+
+
+def is_gone(worker: RemoteWorker, claim: Claim | None) -> bool:
+    """Return whether a worker is gone after its silence.
+
+    A claim shows that the worker still runs, and reached the manager over another route. A claim by
+    BYE does not, unless the worker itself left over the other route.
+
+    Args:
+        worker: The worker, which was silent for ``max_silence``.
+        claim: The claim to its identity at the end of the silence, if any.
+    """
+    return claim is None or (claim.command is Command.BYE and claim.epoch != worker.epoch)
 
 
 def count_beat(

@@ -14,7 +14,7 @@ from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.foreign import Emit, EndRequest, Settled, Voted
 from wmp.gateways.binary_star.claims import NONCE_BYTES, ClaimSeal
-from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.election import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole, StarStatistics
 from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.common.request_machine import LazyClientMachine

@@ -24,7 +24,7 @@ from typing import Unpack
 from wmp.blocking.node import BlockingPart
 from wmp.duration import Duration
 from wmp.gateways.binary_star import aio
-from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.election import StarState
 from wmp.gateways.binary_star.machine import StarStatistics
 from wmp.gateways.common.blocking import BlockingRequester
 from wmp.gateways.common.request_client import LazyClientStatistics

@@ -26,7 +26,7 @@ from wmp.foreign import (
     Voted,
 )
 from wmp.gateways.binary_star.claims import ClaimSeal
-from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.gateways.binary_star.election import TRANSITIONS, StarInput, StarState
 
 _State = StarState
 _Input = StarInput

@@ -6,7 +6,7 @@ from attrs import define, field, frozen
 
 from wmp.actions import Run
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.common.idle_workers import IdleWorkers
+from wmp.gateways.common.worker_turns import WorkerTurns
 from wmp.message import Peer
 
 
@@ -41,7 +41,7 @@ class StaffedService:
 
     group: str
     role: str
-    idle: IdleWorkers[MajordomoAttendant] = field(factory=IdleWorkers)
+    idle: WorkerTurns[MajordomoAttendant] = field(factory=WorkerTurns)
     members: int = 0
     places: int = 0
     reported: int = 0

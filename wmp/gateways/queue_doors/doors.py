@@ -15,19 +15,19 @@ from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
 from wmp.gateways.gateway.door import NO_ADDRESS, Door, DoorFlag, addresses, numbered
 from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
+from wmp.gateways.queue_doors.door_wire import (
+    DoorWire,
+    HeartbeatStyle,
+    ParanoidDoorWire,
+    PingPongDoorWire,
+    SimpleDoorWire,
+)
 from wmp.gateways.queue_doors.settings import (
     BACK_DOOR,
     LIVENESS,
     SERVICE,
     BackDoorSettings,
     Service,
-)
-from wmp.gateways.queue_doors.wire import (
-    DoorWire,
-    HeartbeatStyle,
-    ParanoidDoorWire,
-    PingPongDoorWire,
-    SimpleDoorWire,
 )
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
 from wmp.message import DEFAULT_NEEDS, Kind, Limits

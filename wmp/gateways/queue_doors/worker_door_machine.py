@@ -32,10 +32,10 @@ from wmp.foreign import (
 )
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
 from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload, to_payload
-from wmp.gateways.common.idle_workers import IdleWorkers
+from wmp.gateways.common.worker_turns import WorkerTurns
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
+from wmp.gateways.queue_doors.door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.gateways.queue_doors.settings import BackDoorSettings
-from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.message import Frame, Outcome
 
 BackDoorEvent = Arrived | Unsent | Left | Dismissed | Of[GroupOrder] | Ticked | Drained | Closed
@@ -122,7 +122,7 @@ class BackDoorMachine:
     settings: BackDoorSettings
     _style: HeartbeatStyle = field(init=False)
     _workers: dict[bytes, _Attendant] = field(factory=dict, init=False)
-    _idle: IdleWorkers[_Attendant] = field(factory=IdleWorkers, init=False)
+    _idle: WorkerTurns[_Attendant] = field(factory=WorkerTurns, init=False)
     _lanes: dict[int, _Attendant] = field(factory=dict, init=False)
     _timers: Timers[_DoorTimer] = field(factory=Timers, init=False)
     _places: int = field(default=0, init=False)

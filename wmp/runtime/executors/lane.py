@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import copy_context
-from itertools import repeat
-from threading import Event, Lock, Thread
-from time import monotonic, sleep
+from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from attrs import evolve
@@ -30,9 +27,8 @@ from wmp.codec import pack_error
 from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
-from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, is_frames
-from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
-from wmp.runtime.executors.handler_context import await_in
+from wmp.runtime.codecs.payload_codecs import FRAMES
+from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handlers import (
     BEGAN,
     REPORT_INTERVAL,
@@ -42,7 +38,7 @@ from wmp.runtime.executors.handlers import (
     describe_failure,
     within_limit,
 )
-from wmp.runtime.executors.job_log import RUNNING
+from wmp.runtime.executors.reporter import Reporter
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,13 +50,6 @@ threads.
 
 PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox. Any thread may call it."""
-
-FLUSH_INTERVAL: Final = 0.1
-"""Maximum number of seconds for which a result waits for other results of its lane.
-
-The time is longer than the time of a bundle (``lane_time``), so a bundle of fast jobs is one event.
-It is too short for a person to notice.
-"""
 
 _CANCELLATIONS: Final = (JobCancelled, concurrent.futures.CancelledError)
 
@@ -350,162 +339,3 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, _CANCELLATIONS) or (
         loops is not None and isinstance(error, loops.CancelledError)
     )
-
-
-class Reporter:
-    """A thread that posts results and progress which wait behind a slow job.
-
-    A lane's runner flushes the lane when the last of its jobs has ended. Before, the reporter
-    flushes the lane in each interval. It sleeps without a timer while no lane has results.
-
-    Args:
-        failed: Takes the unexpected end of the thread.
-    """
-
-    def __init__(self, failed: FailedCall) -> None:
-        self._failed = failed
-        self._due: deque[Lane] = deque()
-        self._something = Event()
-        self._lock = Lock()
-        self._thread: Thread | None = None
-        self._closed = False
-
-    def watch(self, lane: Lane) -> None:
-        """Flush ``lane`` once, after ``FLUSH_INTERVAL``. Returns at once, from any thread."""
-        lane.watched = True
-        self._due.append(lane)
-        if self._thread is None and not self._start():
-            # No thread can be started, so the lane is flushed now. This only costs more events.
-            self._due.clear()
-            lane.watched = False
-            lane.flush(monotonic())
-            return
-        self._something.set()
-
-    def close(self) -> None:
-        """End the thread; return at once."""
-        self._closed = True
-        self._something.set()
-
-    def _start(self) -> bool:
-        """Start the thread if it is needed; return False if that failed."""
-        with self._lock:
-            if self._thread is None and not self._closed:
-                self._thread = start_thread(self._run, "wmp-reporter", failed=self._failed)
-            return self._thread is not None or self._closed
-
-    def _run(self) -> None:
-        due = self._due
-        while not self._closed:
-            self._something.wait()
-            # Cleared before ``due`` is read: a lane that is added later sets the event again.
-            self._something.clear()
-            while due and not self._closed:
-                sleep(FLUSH_INTERVAL)
-                for _ in range(len(due)):
-                    lane = due.popleft()
-                    # Cleared before the flush: a result that comes after the flush requests another
-                    # flush.
-                    lane.watched = False
-                    if lane.flush(monotonic()):
-                        self.watch(lane)
-
-
-def run_lane(lane: Lane) -> None:
-    """Run the lane's jobs here and now; all events are posted when this returns.
-
-    Raises:
-        Terminated: In a worker process that was asked to end; no other error.
-    """
-    try:
-        # A plain handler never suspends the coroutine, so its first step is its last.
-        run_lane_async(lane).send(None)
-    except StopIteration:
-        return
-    raise AssertionError("a plain handler cannot wait")
-
-
-async def run_lane_async(lane: Lane) -> None:
-    """Run the lane's jobs in the current task; all events are posted when this returns.
-
-    Raises:
-        Terminated: As for :func:`run_lane`.
-    """
-    action, served, begin = lane.action, lane.served, lane.begin
-    call, takes_job, is_async = served.call, served.takes_job, served.is_async
-    codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
-    (decode, encode), convert = coders_of(codec), served.convert
-    done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
-    reporter = lane.host.reporter
-    ok, cancelled = Outcome.OK, Outcome.CANCELLED
-    result: Any
-    limited = action.limits is not None
-    RUNNING.set(lane)
-    for id, lease, runs, deadline, begin_by, payload in zip(
-        action.ids,
-        action.attempts,
-        action.begun or repeat(None),
-        action.deadlines or repeat(None),
-        action.begin_by or action.deadlines or repeat(None),
-        action.payloads,
-        strict=False,  # ``repeat`` never ends
-    ):
-        if done and not lane.watched:
-            # Results must not wait for the jobs behind them.
-            reporter.watch(lane)
-        try:
-            begin(id)
-        except KeyError:
-            continue
-        if begin_by is not None and begin_by <= monotonic():
-            outcome, result = cancelled, b""  # WMP-6.7, 6.19
-        else:
-            if limited:
-                lane.host.post(Begun(lane.number, id))
-            lane.running = id
-            if is_async:
-                # From here on a cancellation of the task is a cancellation of this job.
-                lane.current = id
-            try:
-                if decode is not None:
-                    argument = decode(payload)
-                else:
-                    argument = payload if type(payload) is bytes else bytes(payload)
-                if convert is not None:
-                    argument = convert(argument)
-                context = copy_context()
-                if takes_job:
-                    job = lane.job = RunningJob(lane, id, lease, manager, role, deadline, runs)
-                    try:
-                        result = context.run(call, argument, job)
-                        if is_async:
-                            result = await await_in(context, result)
-                    finally:
-                        lane.end_job(job)
-                else:
-                    result = context.run(call, argument)
-                    if is_async:
-                        result = await await_in(context, result)
-                if decode is not None or type(result) is not bytes:
-                    if decode is None and is_frames(result):
-                        result = encode_frames(result)
-                        lane.framed.add(id)
-                    else:
-                        result = encode(result)
-                outcome = ok
-            # This includes SystemExit and KeyboardInterrupt: the end of a handler must not end the
-            # worker.
-            except BaseException as error:
-                if is_async and issubclass(type(error), GeneratorExit) and lane.is_closed():
-                    raise
-                outcome, result = lane.failed(id, error)
-            if is_async:
-                lane.current = 0
-                if lane.task is not None and lane.task.cancelling():
-                    await lane.uncancel()
-            lane.running = 0
-        payloads.append(result)
-        outcomes.append(outcome)
-        done.append(id)
-    lane.flush(monotonic())
-    RUNNING.set(None)

@@ -8,15 +8,10 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Recalled
 from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded
+from wmp.runtime.executors.handler_call import run_lane
 from wmp.runtime.executors.handlers import Served
-from wmp.runtime.executors.lane import (
-    Lane,
-    PoolEvent,
-    PostEvent,
-    Reporter,
-    cancelled,
-    run_lane,
-)
+from wmp.runtime.executors.lane import Lane, PoolEvent, PostEvent, cancelled
+from wmp.runtime.executors.reporter import Reporter
 
 
 class LocalExecutor:

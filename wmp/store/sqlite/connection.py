@@ -17,8 +17,8 @@ from wmp.store.sql.sql_reader import too_old
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_access import FileAccess, warn_if_open
 from wmp.store.sqlite.file_lock import TransactionLock
-from wmp.store.sqlite.file_mark import FileMark, bare_meta
 from wmp.store.sqlite.new_file import make_if_new
+from wmp.store.sqlite.replaced_file import FileInPlace, FileMark, bare_meta
 from wmp.store.sqlite.space_reserve import SpaceReserve
 from wmp.store.sqlite.sqlite_errors import BUSY, DATABASE_ERRORS, in_words, unreadable
 from wmp.store.sqlite.sqlite_terms import SqliteTerms
@@ -65,24 +65,23 @@ class StoreFile:
         self.terms = SqliteTerms()
         self.expected: tuple[bytes, int] | None = None
         """Identity and generation of the store that was opened first."""
-        self.size = 0
-        """Bytes of the file and its log before the last transaction: at least those in use."""
+        self.file = FileInPlace(path)
+        """The file and its log, with their sizes before the last transaction: at least those in
+        use.
+        """
         self.reserve = SpaceReserve(path, reserve)
         self.adds = False
         """Whether the transaction has new jobs, which must not use the reserve."""
         self.made_space = False
         """Whether the log was emptied for this transaction already."""
-        self.log_size = 0
         self._version = schema.VERSION
         """The version of the schema that was read last."""
         self._full = full
         self._read_only = read_only
-        self._log = f"{path}-wal"
         self._mark = FileMark(path)
         self._group = group
         self._lock = TransactionLock(path, BUSY, group)
         self._connection: sqlite3.Connection | None = None
-        self._inode = self._log_inode = 0
         self._closed = False
         self._forked = False
         _of_this_process.add(self)
@@ -363,9 +362,7 @@ class StoreFile:
         if self._connection is not None:
             return self._connection
         try:
-            inode = os.stat(self.path).st_ino
-            if self._inode not in (0, inode):
-                raise self._replaced()
+            inode = self.file.check_reopened()
             self._mark.check()
             connection = self._connect()
         except OSError as error:
@@ -385,11 +382,11 @@ class StoreFile:
         if self.expected is not None and (replaced or (identity, generation) != self.expected):
             connection.close()
             raise self._other_store()
-        self._connection, self._inode = connection, inode
-        self._log_inode = _inode_of(self._log)
+        self._connection = connection
+        self.file.opened(inode)
         if not self._read_only:
             access = FileAccess.of(self.path)
-            access.share(Path(self._log))
+            access.share(Path(f"{self.path}-wal"))
             access.share(Path(f"{self.path}-shm"))
         return connection
 
@@ -446,34 +443,11 @@ class StoreFile:
             )
 
     def _in_place(self) -> bool:
-        """Return whether the file and its log are there.
-
-        Raises:
-            StoreUnusable: Another file or log is there.
-        """
         try:
-            file, log = os.stat(self.path), os.stat(self._log)
-        except OSError:
-            return False
-        if (file.st_ino, log.st_ino) != (self._inode, self._log_inode):
+            return self.file.look()
+        except StoreUnusable:
             self._abandon()
-            raise self._replaced()
-        self.size = file.st_size + log.st_size
-        self.log_size = log.st_size
-        return True
-
-    def _replaced(self) -> StoreUnusable:
-        return StoreUnusable(
-            f"the file of the store {self.name}, or its log, was replaced while this process used "
-            "it; start the process again"
-        )
-
-
-def _inode_of(path: str) -> int:
-    try:
-        return os.stat(path).st_ino
-    except FileNotFoundError:
-        return 0
+            raise
 
 
 def check_sqlite() -> None:

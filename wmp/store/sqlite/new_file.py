@@ -10,7 +10,7 @@ from pathlib import Path
 from wmp.errors import StoreUnusable
 from wmp.store.sqlite import schema
 from wmp.store.sqlite.file_access import FileAccess
-from wmp.store.sqlite.file_mark import FileMark, is_store, sync_folder
+from wmp.store.sqlite.replaced_file import FileMark, is_store, sync_folder
 
 
 def make_if_new(path: Path, access: FileAccess, identity: bytes, now: int) -> bool:

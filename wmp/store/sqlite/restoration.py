@@ -13,7 +13,7 @@ from wmp.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import copies
 from wmp.store.sqlite.file_access import FileAccess
 from wmp.store.sqlite.file_lock import TransactionLock, is_locked
-from wmp.store.sqlite.file_mark import FileMark, sync_folder
+from wmp.store.sqlite.replaced_file import FileMark, sync_folder
 from wmp.store.sqlite.sqlite_errors import BUSY, in_words
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 

@@ -233,7 +233,7 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
             "SELECT count(*) FROM jobs WHERE state IN (1, 2)"
         ).fetchone()
         try:
-            kept = link.reserve.keep(link.log_size, reserved)
+            kept = link.reserve.keep(link.file.log_size, reserved)
         except OSError as error:
             raise in_words(error, self.name) from error
         if kept:
@@ -243,8 +243,8 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         return [refused(new) for new in adds]
 
     def _used_bytes(self, writer: BatchWriter, wanted: int) -> int:
-        if self._link.size + wanted <= self._max_bytes:
-            return self._link.size
+        if self._link.file.size + wanted <= self._max_bytes:
+            return self._link.file.size
         pages, unused, size = (  # there may be unused pages in the file
             int(writer.connection.execute(f"PRAGMA {name}").fetchone()[0])
             for name in ("page_count", "freelist_count", "page_size")

@@ -16,7 +16,7 @@ from attrs import define, evolve, field, frozen
 from wmp.actions import Halt
 from wmp.events import Ticked
 from wmp.foreign import Arrived, Emit, Voted
-from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.election import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole
 
 _ROLES = (StarRole.PRIMARY, StarRole.BACKUP)

@@ -48,7 +48,7 @@ from wmp.actions import Interrupt, Recall
 from wmp.codec import pack_frames, pack_value, unpack_error, unpack_value
 from wmp.errors import ConfigError
 from wmp.events import Finished, Reported
-from wmp.runtime.executors import lane, open_pool
+from wmp.runtime.executors import open_pool, reporter
 from wmp.runtime.executors.handlers import RunningJob
 
 
@@ -356,7 +356,7 @@ def test_fast_jobs_cost_one_event_a_bundle(
     handler: Any, opened: Opener, posts: Posts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The interval is longer than the test, even on a slow machine.
-    monkeypatch.setattr(lane, "FLUSH_INTERVAL", 3600.0)
+    monkeypatch.setattr(reporter, "FLUSH_INTERVAL", 3600.0)
     pool = opened("thread", default=handler)
     pool.run(run(1, [b"x"] * 256))
     posts.results(1, range(1, 257))

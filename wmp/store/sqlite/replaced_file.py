@@ -1,4 +1,6 @@
-"""The mark beside a store, which states to which file the log beside it belongs (STORE-9.9).
+"""The checks for a file of a store that was replaced, before SQLite opens it and afterwards.
+
+A mark beside the store states to which file the log beside it belongs (STORE-9.9).
 
 SQLite copies a log into whatever file has the right name. So a backup that was put in place beside
 an old log would be damaged, or its content would be undone. Therefore log and file are compared
@@ -159,6 +161,65 @@ class FileMark:
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+
+class FileInPlace:
+    """The file and the log of an open store: whether they are still those that were opened.
+
+    Args:
+        path: The file of the store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = f"{path}-wal"
+        self._inode = self._log_inode = 0
+        self.size = 0
+        """Bytes of the file and its log at the last look."""
+        self.log_size = 0
+        """Bytes of the log at the last look."""
+
+    def check_reopened(self) -> int:
+        """Return the inode of the file that is to be opened, perhaps again.
+
+        Raises:
+            StoreUnusable: It is another file than the file that was opened before.
+            OSError: The file is gone.
+        """
+        inode = os.stat(self._path).st_ino
+        if self._inode not in (0, inode):
+            raise self._replaced()
+        return inode
+
+    def opened(self, inode: int) -> None:
+        """Remember the file and its log, which were just opened."""
+        self._inode = inode
+        try:
+            self._log_inode = os.stat(self._log).st_ino
+        except FileNotFoundError:
+            self._log_inode = 0
+
+    def look(self) -> bool:
+        """Return whether the file and its log are there, and read their sizes.
+
+        Raises:
+            StoreUnusable: Another file or log is there.
+        """
+        try:
+            file, log = os.stat(self._path), os.stat(self._log)
+        except OSError:
+            return False
+        if (file.st_ino, log.st_ino) != (self._inode, self._log_inode):
+            raise self._replaced()
+        self.size = file.st_size + log.st_size
+        self.log_size = log.st_size
+        return True
+
+    def _replaced(self) -> StoreUnusable:
+        return StoreUnusable(
+            f"the file of the store {self._path}, or its log, was replaced while this process used "
+            "it; start the process again"
+        )
 
 
 def is_store(path: Path) -> bool:

@@ -22,7 +22,7 @@ _DOUBT: Final = 4
 
 
 @define(eq=False)
-class IdleWorkers(Generic[_W]):
+class WorkerTurns(Generic[_W]):
     """The idle workers, those that were used least recently first."""
 
     tried: int = 0
