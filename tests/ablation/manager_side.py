@@ -112,11 +112,9 @@ def refused_twice(patch: Patch) -> None:
     """WMP-7.11: a manager keeps the session in which its NO is refused."""
     replace = ManagerMachine._replace
 
-    def keep(
-        self: ManagerMachine, worker: Any, kept: Any, text: str, now: float, *, named: bool
-    ) -> None:
+    def keep(self: ManagerMachine, worker: Any, kept: Any, error: Any, now: float) -> None:
         if kept.command is Command.TAKE and not kept.replaced:
-            replace(self, worker, kept, text, now, named=named)
+            replace(self, worker, kept, error, now)
 
     patch.setattr(ManagerMachine, "_replace", keep)
 

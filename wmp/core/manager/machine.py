@@ -465,16 +465,14 @@ class ManagerMachine:
         if worker is None or worker.epoch != peer[1] or not is_on_route(message, link, worker):
             return
         if (kept := self._outbound.refused(worker, message)) is not None:
-            self._replace(worker, kept, message.fields.get(Field.TEXT, ""), now, named=True)
+            self._replace(worker, kept, message.fields.get(Field.TEXT, ""), now)
 
-    def _replace(
-        self, worker: RemoteWorker, kept: Kept, text: str, now: float, *, named: bool
-    ) -> None:
-        """Send another message in place of a message that its worker never accepts."""
+    def _replace(self, worker: RemoteWorker, kept: Kept, error: str | None, now: float) -> None:
+        """Send another message in place of a message that its worker refused by this error."""
         if kept.command is Command.TAKE and not kept.replaced:
-            shown = printable(text)
+            shown = "no acknowledgement came" if error is None else printable(error)
             cause = f"{REFUSED}: {shown}" if shown else REFUSED
-            self._scheduler.refused(worker, kept, cause, now, named=named)
+            self._scheduler.refused(worker, kept, cause, now, named=error is not None)
             return
         self._new_session(worker, f"the worker refused {kept.command.name}", now)
         self._pong(worker, now)
@@ -598,8 +596,7 @@ class ManagerMachine:
                 if (worker := self._workers.get(identity)) is not None:
                     self._check_silence(worker, now)
             case ReconnectTimer(identity):
-                worker = self._workers.get(identity)
-                if worker is not None and worker.link is None:
+                if (worker := self._workers.get(identity)) is not None and worker.link is None:
                     self._forget(worker, CONNECTION_ENDED, now)
             case ClaimTimer(identity):
                 if (worker := self._workers.get(identity)) is not None and (
@@ -609,7 +606,7 @@ class ManagerMachine:
             case ResendTimer(identity):
                 worker = self._workers.get(identity)
                 if worker is not None and (stuck := self._outbound.check_resend(worker, now)):
-                    self._replace(worker, stuck, "no acknowledgement came", now, named=False)
+                    self._replace(worker, stuck, None, now)
             case HoldTimer(identity, lock):
                 worker = self._workers.get(identity)
                 if worker is not None and (give := worker.gives.get(lock)) is not None:
