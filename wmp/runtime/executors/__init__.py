@@ -11,8 +11,8 @@ import typing
 from wmp.lazy import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
+    from wmp.runtime.executors.handler_calls import PoolEvent, PostEvent
     from wmp.runtime.executors.kill_deadlines import KILL_AFTER
-    from wmp.runtime.executors.lane import PoolEvent, PostEvent
     from wmp.runtime.executors.pool import KINDS, Pool, open_pool
     from wmp.runtime.executors.process_limits import (
         CANCEL_GRACE,
@@ -36,7 +36,7 @@ __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "KILL_AFTER": "wmp.runtime.executors.kill_deadlines",
-        **dict.fromkeys(("PoolEvent", "PostEvent"), "wmp.runtime.executors.lane"),
+        **dict.fromkeys(("PoolEvent", "PostEvent"), "wmp.runtime.executors.handler_calls"),
         **dict.fromkeys(("KINDS", "Pool", "open_pool"), "wmp.runtime.executors.pool"),
         **dict.fromkeys(
             ("CANCEL_GRACE", "ProcessLimits", "make_process_limits"),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from wmp.actions import Run
 from wmp.events import Finished
-from wmp.runtime.executors.lane import PoolEvent, cancelled, lost
+from wmp.runtime.executors.handler_calls import PoolEvent, cancelled, lost
 from wmp.runtime.executors.result_buffer import ResultBuffer
 
 NEVER: Final = float("inf")

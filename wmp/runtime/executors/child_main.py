@@ -23,11 +23,10 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Kind
 from wmp.runtime.common.threads import ThreadEnded
-from wmp.runtime.executors.handler_call import run_lane
+from wmp.runtime.executors.handler_calls import Lane, PoolEvent, Terminated, run_lane
 from wmp.runtime.executors.handler_imports import load_handlers
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import log_handlers
-from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated
 from wmp.runtime.executors.local_executors import LocalExecutor
 from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits

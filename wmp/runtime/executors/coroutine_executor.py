@@ -15,9 +15,8 @@ from wmp.actions import Interrupt, Run
 from wmp.errors import TransportError
 from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded, start_thread
-from wmp.runtime.executors.handler_call import run_lane_async
+from wmp.runtime.executors.handler_calls import Lane, PostEvent, run_lane_async
 from wmp.runtime.executors.handlers import Served
-from wmp.runtime.executors.lane import Lane, PostEvent
 from wmp.runtime.executors.local_executors import LocalExecutor
 
 _log = logging.getLogger(__name__)

@@ -8,9 +8,8 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Recalled
 from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded
-from wmp.runtime.executors.handler_call import run_lane
+from wmp.runtime.executors.handler_calls import Lane, PoolEvent, PostEvent, cancelled, run_lane
 from wmp.runtime.executors.handlers import Served
-from wmp.runtime.executors.lane import Lane, PoolEvent, PostEvent, cancelled
 from wmp.runtime.executors.reporter import Reporter
 
 
@@ -20,7 +19,8 @@ class LocalExecutor:
     Args:
         post: Takes the events.
         max_result: Maximum number of bytes of one result.
-        doing: Takes a text about present work, as at :class:`~wmp.runtime.executors.lane.LaneHost`.
+        doing: Takes a text about present work, as at
+            :class:`~wmp.runtime.executors.handler_calls.LaneHost`.
     """
 
     def __init__(

@@ -17,9 +17,8 @@ from wmp.message import Limits, Outcome
 from wmp.retry import Retry
 from wmp.runtime.codecs.payload_codecs import find_codec, unknown_codec
 from wmp.runtime.common.threads import LONGEST_WAIT, start_thread
-from wmp.runtime.executors.handler_call import run_lane
+from wmp.runtime.executors.handler_calls import Lane, PostEvent, lost, run_lane
 from wmp.runtime.executors.handlers import Handler, Served, serve, within_limit
-from wmp.runtime.executors.lane import Lane, PostEvent, lost
 from wmp.runtime.executors.local_executors import InlineExecutor, LocalExecutor
 from wmp.runtime.executors.process_executor import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits

@@ -31,10 +31,10 @@ from wmp.runtime.executors.assignment import NEVER, Assignment
 from wmp.runtime.executors.child_main import ANY
 from wmp.runtime.executors.child_process import ChildProcess, pack_handlers
 from wmp.runtime.executors.child_selector import ChildSelector
+from wmp.runtime.executors.handler_calls import PoolEvent, PostEvent, cancelled, lost
 from wmp.runtime.executors.handler_imports import check_no_import
 from wmp.runtime.executors.handlers import Handler, Served, within_limit
 from wmp.runtime.executors.kill_deadlines import KILL_AFTER, KillDeadlines
-from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.restart_policy import RestartPolicy
 
