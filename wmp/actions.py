@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from wmp.message import Frame, Kind, Link, Message, Peer
+from wmp.lanes import Interrupt, Recall, Run
+from wmp.message import Frame, Link, Message, Peer
 
 if TYPE_CHECKING:  # a worker process has no store, and starts sooner without this module
     from wmp.store.write_batch import WriteBatch
@@ -187,66 +188,6 @@ class Decline:
 
     ids: Sequence[int]
     text: str
-
-
-@frozen
-class Run:
-    """Start jobs on one lane: one after the other, on the resources of one job.
-
-    The answer is ``Finished``, in one or more parts; results of slow jobs are not held back.
-    """
-
-    lane: int
-    kind: Kind
-    manager: Peer
-    """Owner of the jobs."""
-    ids: Sequence[int]
-    attempts: Sequence[int]
-    deadlines: Sequence[float | None] | None
-    """Deadlines of the jobs, on the clock of ``now``; None when no job has a deadline."""
-    payloads: Sequence[Frame]
-    begin_by: Sequence[float | None] | None = None
-    """Times after which the jobs may not be begun, at the latest their deadlines.
-
-    None: only deadlines count.
-    """
-    limits: Sequence[float | None] | None = None
-    """Seconds for which each job may run; None when no job has a limit.
-
-    If a job has a limit, the lane reports the start of each job by ``Begun``.
-    """
-    failed: Sequence[int | None] | None = None
-    """Number of earlier failed attempts of each job; an entry is None for a job with settings of
-    its own.
-
-    The column is None when no attempt failed.
-    """
-    begun: Sequence[int | None] | None = None
-    """Number of earlier runs of each job that began or may have begun; None: all earlier leases."""
-
-    def runs_before(self, row: int) -> int:
-        """Return the number of earlier runs of the job in a row."""
-        runs = None if self.begun is None else self.begun[row]
-        return self.attempts[row] - 1 if runs is None else runs
-
-
-@frozen
-class Recall:
-    """Take back the jobs of a lane that have not begun; the answer is ``Recalled``."""
-
-    lane: int
-    ids: Sequence[int]
-
-
-@frozen
-class Interrupt:
-    """Stop these jobs, whose results are not wanted: raise their cancelled flags.
-
-    Jobs that have not begun end as CANCELLED. Jobs that have begun may end as CANCELLED.
-    """
-
-    lane: int
-    ids: Sequence[int]
 
 
 @frozen

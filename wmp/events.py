@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from attrs import frozen
 
 from wmp.errors import DecodeError
-from wmp.message import Frame, Kind, Link, Message, Outcome, Peer
+from wmp.lanes import Begun, Finished, Recalled, Reported
+from wmp.message import Frame, Kind, Link, Message, Peer
 from wmp.retry import Retry
 
 if TYPE_CHECKING:  # a worker process has no store, and starts sooner without these modules
@@ -205,51 +206,6 @@ class Disconnected:
     ROUTER."""
 
     link: Link
-
-
-@frozen
-class Finished:
-    """Jobs of a lane ended. A lane may report them in several parts."""
-
-    lane: int
-    ids: Sequence[int]
-    outcomes: Sequence[Outcome]
-    """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload names the cause."""
-    payloads: Sequence[Frame]
-    texts: Sequence[str | None] | None = None
-    """The error for people and for the settings of jobs, see ``Columns.texts``; None without an
-    error.
-    """
-    waits: Sequence[int | None] | None = None
-    """Milliseconds after which a job should be tried again; None for no such request."""
-    codec: str | None = None
-    """Codec of the results; None for the codec of the jobs."""
-
-
-@frozen
-class Begun:
-    """A lane begins a job that has a limit; ``Run.limits`` has the limits."""
-
-    lane: int
-    id: int
-
-
-@frozen
-class Recalled:
-    """These jobs of a lane had not begun and will not begin; the answer to ``Recall``."""
-
-    lane: int
-    ids: Sequence[int]
-
-
-@frozen
-class Reported:
-    """A handler reported progress."""
-
-    lane: int
-    id: int
-    fraction: float | None
-    text: str | None
 
 
 @frozen

@@ -8,12 +8,11 @@ import random
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from os import PathLike
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from wmp import balance
 from wmp.aio.job import Job
 from wmp.aio.node import AsyncNode
-from wmp.aio.standby import PairNode, Standby
 from wmp.core.manager.machine import ManagerMachine as Machine
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
@@ -28,7 +27,6 @@ from wmp.runtime.common.checks import (
 )
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.driver.manager_driver import ManagerDriver
-from wmp.runtime.manager.manager_store import ManagerStore
 from wmp.runtime.manager.unserved_watch import UnservedWatch
 from wmp.runtime.manager.worker_count import wait_for_workers
 from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
@@ -36,12 +34,14 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.socket_settings import Context, SocketSettings
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.submission.intake import Intake
-from wmp.runtime.submission.map_pipeline import MapWait
-from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.submission.submit_option_checks import TermsMaker
 from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
-from wmp.store.contract import Store
+
+if TYPE_CHECKING:
+    from wmp.aio.standby import PairNode, Standby
+    from wmp.runtime.manager.manager_store import ManagerStore
+    from wmp.store.contract import Store
 
 logger = logging.getLogger("wmp")
 
@@ -150,9 +150,15 @@ class Manager(AsyncNode[ManagerSettings]):
             max_bytes=chosen.max_bytes,
             stored=store is not None,
         )
-        self._store = None if store is None else ManagerStore(store, submissions, node.inbox)
+        self._store: ManagerStore | None = None
+        if store is not None:
+            from wmp.runtime.manager.manager_store import ManagerStore
+
+            self._store = ManagerStore(store, submissions, node.inbox)
         self.standby: Standby | None = None
         if star is not None:
+            from wmp.aio.standby import Standby
+
             self.standby = Standby(star, self._machine, node, submissions, self._store)
         terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
         self.intake = Intake(terms, submissions, codec, node.sockets.transport.payload)
@@ -437,6 +443,9 @@ class Manager(AsyncNode[ManagerSettings]):
             TypeError: An argument cannot be iterated, or the codec encodes no tuples.
             ConfigError: ``progress`` is true and neither rich nor tqdm is installed.
         """
+        # Programs that only submit need none of the modules of map.
+        from wmp.runtime.submission.map_pipeline import MapWait
+
         terms = self.intake.terms.make_many({"stored": False, **options})
         signal = asyncio.Event()
         inputs = payloads, *more
@@ -446,6 +455,8 @@ class Manager(AsyncNode[ManagerSettings]):
         bar = None
         try:
             if progress:
+                from wmp.runtime.submission.map_progress import open_progress, total_of
+
                 bar = open_progress(total_of(inputs))
             while (step := pipeline.step()) is not None:
                 match step:

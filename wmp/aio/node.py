@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import attrs
 
-from wmp.core.device import DeviceStatistics
-from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker.statistics import WorkerStatistics
 from wmp.runtime.node.node import Node
 from wmp.runtime.node.signals import on_signals
 
+if TYPE_CHECKING:
+    from wmp.core.device import DeviceStatistics
+    from wmp.core.manager.statistics import ManagerStatistics
+    from wmp.core.worker.statistics import WorkerStatistics
+
 _SettingsT = TypeVar("_SettingsT", ManagerSettings, WorkerSettings, DeviceSettings)
-_StatisticsT = TypeVar("_StatisticsT", ManagerStatistics, WorkerStatistics, DeviceStatistics)
+_StatisticsT = TypeVar("_StatisticsT", "ManagerStatistics", "WorkerStatistics", "DeviceStatistics")
 
 
 class AsyncPart(ABC):

@@ -6,11 +6,10 @@ import concurrent.futures
 import threading
 from collections.abc import AsyncIterable, Iterable, Iterator
 from os import PathLike
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
-from wmp.aio.standby import PairNode
 from wmp.blocking.job import Job
 from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
@@ -24,10 +23,11 @@ from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.socket_settings import Context
 from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.submission.map_pipeline import MapWait
-from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
-from wmp.store.contract import Store
+
+if TYPE_CHECKING:
+    from wmp.aio.standby import PairNode
+    from wmp.store.contract import Store
 
 _JobT = TypeVar("_JobT", bound=Job)
 
@@ -280,6 +280,9 @@ class Manager(BlockingNode[aio.Manager]):
             TypeError: An argument cannot be iterated, or the codec encodes no tuples.
             ConfigError: ``progress`` is true and neither rich nor tqdm is installed.
         """
+        # Programs that only submit need none of the modules of map.
+        from wmp.runtime.submission.map_pipeline import MapWait
+
         inputs = payloads, *more
         for iterable in inputs:
             if isinstance(iterable, AsyncIterable):
@@ -296,6 +299,8 @@ class Manager(BlockingNode[aio.Manager]):
         bar = None
         try:
             if progress:
+                from wmp.runtime.submission.map_progress import open_progress, total_of
+
                 bar = open_progress(total_of(inputs))
             while (step := pipeline.step()) is not None:
                 match step:

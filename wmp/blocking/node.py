@@ -20,8 +20,9 @@ from wmp.runtime.node.signals import caught_signals
 
 _PartT = TypeVar("_PartT", bound=AsyncPart)
 _ProgramT = TypeVar("_ProgramT", bound=AsyncProgram)
-_Inner = TypeVar("_Inner", aio.Manager, aio.Worker, aio.Device)
-_Serving = TypeVar("_Serving", aio.Worker, aio.Device)
+# Texts, because a program with one kind of node need not import the others.
+_Inner = TypeVar("_Inner", "aio.Manager", "aio.Worker", "aio.Device")
+_Serving = TypeVar("_Serving", "aio.Worker", "aio.Device")
 _T = TypeVar("_T")
 
 _open: weakref.WeakSet[BlockingPart[Any]] = weakref.WeakSet()
@@ -32,7 +33,7 @@ def _close_all() -> None:
     # A node that was not closed ends together with the interpreter: at once, and with a warning
     # that Python does not show by default. Workers end first, because their BYE needs the managers.
     # In a forked process the nodes do not run, which _shut checks.
-    for node in sorted(_open, key=lambda node: isinstance(node._inner, aio.Manager)):
+    for node in sorted(_open, key=lambda node: node._name == "manager"):
         with contextlib.suppress(Exception):
             try:
                 node._warn_unclosed()

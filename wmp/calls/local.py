@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import zmq
 
-from wmp.blocking import Manager, Worker
+from wmp.blocking.manager import Manager
+from wmp.blocking.worker import Worker
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls
-from wmp.calls.served import handlers_of
 from wmp.duration import Duration
 from wmp.errors import WorkersEnded
 from wmp.runtime.executors import CANCEL_GRACE
@@ -56,11 +56,13 @@ def local(
     Raises:
         ConfigError: A setting is wrong.
     """
-    by_role = (
-        handlers_of(handlers, functions=True)
-        if isinstance(handlers, str)
-        else as_handlers(handlers)
-    )
+    if isinstance(handlers, str):
+        # An executor serves no tasks, and starts sooner without their modules.
+        from wmp.calls.served import handlers_of
+
+        by_role = handlers_of(handlers, functions=True)
+    else:
+        by_role = as_handlers(handlers)
     return LocalManager(
         cores() if workers is None else workers,
         {PICKLED_ROLE: PickledCalls(), **by_role},

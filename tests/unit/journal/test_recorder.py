@@ -15,7 +15,8 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Cancelled, Ticked
 from wmp.journal.reader import Reader, find_segments, segments_in
-from wmp.runtime.common.journal import Journal, Recorder
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.common.recorder import Recorder
 
 SETTINGS = ManagerSettings(identity=b"m", epoch=5)
 
@@ -48,7 +49,7 @@ def record(journal: Journal, *steps: object) -> Recorder:
     """Write a journal of these steps, and close it."""
 
     async def run() -> Recorder:
-        recorder = journal.record(SETTINGS, (), asyncio.get_running_loop())
+        recorder = Recorder.begin(journal, SETTINGS, (), asyncio.get_running_loop())
         for number, step in enumerate(steps):
             if callable(step):
                 step(recorder)
@@ -288,8 +289,8 @@ def test_a_defect_of_the_journal_does_not_reach_the_node(tmp_path):
 
 def test_an_idle_journal_writes_beats(tmp_path):
     async def run() -> None:
-        recorder = Journal(tmp_path, beat=0.01, flush=0.0).record(
-            SETTINGS, (), asyncio.get_running_loop()
+        recorder = Recorder.begin(
+            Journal(tmp_path, beat=0.01, flush=0.0), SETTINGS, (), asyncio.get_running_loop()
         )
         while not any(line["what"] == "beat" for line in read(tmp_path)):
             await asyncio.sleep(0.01)

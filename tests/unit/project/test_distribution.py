@@ -68,7 +68,7 @@ def test_the_name_of_the_distribution_is_written_alike_everywhere():
     assert f'"{name}"' == wmp_programs._MARK
     assert len(hints) > 3
     assert {hint for _, hint in hints} == {name}, hints
-    assert f'version("{name}")' in (ROOT / "wmp/runtime/common/journal.py").read_text(
+    assert f'version("{name}")' in (ROOT / "wmp/runtime/common/recorder.py").read_text(
         encoding="utf-8"
     )
 

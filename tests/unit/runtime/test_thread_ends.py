@@ -20,7 +20,7 @@ from tests.waiting import RUN, WAIT, gone
 from wmp.cli.map import feed
 from wmp.cli.worker.command import _ManagerWatch
 from wmp.cli.worker.source_watch import SourceWatch
-from wmp.runtime.common import journal
+from wmp.runtime.common import recorder
 from wmp.runtime.executors import coroutine_executor, pool, process_executor, reporter
 from wmp.runtime.node import portal
 
@@ -88,7 +88,7 @@ WORKER_THREADS = {
     "wmp-reporter": ("thread", reporter.Reporter, "_run"),
     "wmp-coroutines": ("async", coroutine_executor.CoroutineExecutor, "_serve"),
     "the task of lane 1": ("async", coroutine_executor, "run_lane_async"),
-    "wmp-journal": ("journal", journal._Writer, "_write_some"),
+    "wmp-journal": ("journal", recorder._Writer, "_write_some"),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TypeAlias
 
 from attrs import frozen
@@ -99,8 +98,7 @@ def listed(role: str, offered: Iterable[str]) -> str:
     The names come from peers, so control characters in them are shown as escapes.
     """
     names = sorted(offered)
-    near = get_close_matches(role, names, 1)
-    return _listed(names) + (f"; did you mean {near[0]!r}?" if near else "")
+    return _listed(names) + _hint(role, names)
 
 
 def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, int]]) -> str:
@@ -116,14 +114,21 @@ def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, in
         if name in names:
             lacks.append(f"{name}={amount} (the largest of these workers has {name}={maximum})")
             continue
-        near = get_close_matches(name, names, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = _hint(name, names)
         has = f"these workers have {_listed(names)}" if names else "these workers have nothing"
         lacks.append(f"{name}={amount} ({has}{hint})")
     if not lacks:
         together = ", ".join(f"{name}={amount}" for name, amount in needs.items())
         return f"no connected worker of the role {role!r} has {together} together"
     return f"no connected worker of the role {role!r} has {' or '.join(lacks)}"
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    """Return a question about the most similar of the names; empty if none is similar."""
+    from difflib import get_close_matches  # a manager whose jobs have workers needs no such text
+
+    near = get_close_matches(name, names, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from os import PathLike
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import attrs
 
@@ -26,7 +26,7 @@ from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings, GatewayStatistics, Record
 from wmp.gateways.gateway.star_guard import StarGuard
 from wmp.runtime.common.checks import check_seconds
-from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
+from wmp.runtime.common.journal import CLOSE, Journal, make_journal
 from wmp.runtime.common.threads import aside
 from wmp.runtime.driver.gateway_driver import GatewayDriver
 from wmp.runtime.manager.unserved_watch import UnservedWatch
@@ -44,6 +44,9 @@ from wmp.runtime.sockets.socket_settings import (
     SocketSettings,
     shows_socket_options,
 )
+
+if TYPE_CHECKING:
+    from wmp.runtime.common.recorder import Recorder
 
 logger = logging.getLogger("wmp")
 
@@ -168,10 +171,12 @@ class Gateway(DrainingProgram):
         )
 
     def _record(self, settings: ManagerSettings | WorkerSettings | DeviceSettings) -> Record:
+        from wmp.runtime.common.recorder import Recorder
+
         assert self._journal is not None
         endpoints = (*self._node.endpoints, *self._node.connect)
         loop = asyncio.get_running_loop()
-        recorder = self._journal.record(settings, endpoints, loop, self._node.inbox.post)
+        recorder = Recorder.begin(self._journal, settings, endpoints, loop, self._node.inbox.post)
         self._recorders.append(recorder)
         return recorder.step
 

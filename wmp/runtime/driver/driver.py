@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import zmq
 
@@ -52,10 +52,8 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.foreign import ForeignAction
 from wmp.message import Command, Frame, Link, Message, counted, named, printable
 from wmp.runtime.common.counters import Counters, describe_drop
-from wmp.runtime.common.journal import Recorder
 from wmp.runtime.common.threads import LONGEST_WAIT, ThreadEnded
 from wmp.runtime.driver.defects import Defects
 from wmp.runtime.driver.inbox import Event, Inbox, OpenSubmission
@@ -70,11 +68,15 @@ from wmp.runtime.sockets.ports import Port, SendQueue, UpperRouter
 from wmp.runtime.sockets.security import Gate
 from wmp.runtime.sockets.transport import Transport
 
+if TYPE_CHECKING:
+    from wmp.foreign import ForeignAction
+    from wmp.runtime.common.recorder import Recorder
+
 logger = logging.getLogger("wmp")
 
-Action = ManagerAction | WorkerAction | DeviceAction | ForeignAction
+Action: TypeAlias = "ManagerAction | WorkerAction | DeviceAction | ForeignAction"
 
-Gather = Callable[[Finished, float], Sequence[Action]]
+Gather: TypeAlias = "Callable[[Finished, float], Sequence[Action]]"
 """Takes an event of a worker's lane, and the time, as ``Machine.handle`` does."""
 
 _BATCH = 256

@@ -9,19 +9,23 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import frozen
 
-from wmp.actions import Resolve
 from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
-from wmp.foreign import ForeignEvent, RepliesArrived
 from wmp.message import Frame, Kind
 from wmp.retry import Retry
 from wmp.runtime.common.threads import ThreadEnded
-from wmp.store.job_terms import StoredTerms
 
-Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve | RepliesArrived
+if TYPE_CHECKING:
+    from wmp.actions import Resolve
+    from wmp.foreign import ForeignEvent, RepliesArrived
+    from wmp.store.job_terms import StoredTerms
+
+Event: TypeAlias = (
+    "ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve | RepliesArrived"
+)
 """``Resolve`` is an event of a door, whose jobs have ended, and ``RepliesArrived`` of a gateway."""
 
 
@@ -98,7 +102,7 @@ class OpenSubmission:
         )
 
 
-InboxEntry = Event | OpenSubmission | ThreadEnded
+InboxEntry: TypeAlias = "Event | OpenSubmission | ThreadEnded"
 """An event, jobs that later become an event, or the reason to stop the node."""
 
 _ONE: Final = (1).to_bytes(8, sys.byteorder)

@@ -11,8 +11,8 @@ import contextlib
 import logging
 from threading import Thread
 
-from wmp.actions import Interrupt, Run
 from wmp.errors import TransportError
+from wmp.lanes import Interrupt, Run
 from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded, start_thread
 from wmp.runtime.executors.handler_calls import Lane, PostEvent, run_lane_async

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from attrs import evolve
 
-from wmp.actions import Run
 from wmp.codec import pack_error
 from wmp.errors import JobCancelled
-from wmp.events import Begun, Finished, Recalled, Reported
+from wmp.lanes import Begun, Finished, Recalled, Reported, Run
 from wmp.message import Frame, Outcome
 from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, is_frames
 from wmp.runtime.common.threads import ThreadEnded

@@ -13,17 +13,18 @@ import traceback
 from collections.abc import Callable, Mapping
 from math import ceil
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from attrs import evolve, frozen
 
 from wmp.codec import pack_error
 from wmp.errors import ConfigError, Reject, RetryLater
-from wmp.events import Finished
+from wmp.lanes import Finished
 from wmp.message import DEFAULT_ROLE, Limits, Outcome
 from wmp.retry import Retry, names_of
-from wmp.runtime.codecs.annotations import parameter_converter
-from wmp.runtime.codecs.value_converters import Converter
+
+if TYPE_CHECKING:
+    from wmp.runtime.codecs.value_converters import Converter
 
 Handler = Callable[..., Any]
 """``f(payload)`` or ``f(payload, job)``, plain or ``async``."""
@@ -49,8 +50,10 @@ class Served:
     """Makes the first argument of a decoded payload; None to pass the payload as it is."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A converter cannot be pickled. A worker process inspects the handler again.
-        return serve, (self.role, self.call, self.retry)
+        # A converter cannot be pickled: a worker process inspects such a handler again.
+        if self.convert is not None:
+            return serve, (self.role, self.call, self.retry)
+        return Served, (self.role, self.call, self.takes_job, self.is_async, self.retry)
 
 
 class JobHost(Protocol):
@@ -207,6 +210,9 @@ def serve(role: str, handler: Handler, retry: Retry | None = None) -> Served:
         raise ConfigError(
             f"the role {role[:40]!r}… is too long; expected at most {Limits.TEXT} bytes"
         )
+    # A worker process gets handlers that were inspected already.
+    from wmp.runtime.codecs.annotations import parameter_converter
+
     name = _name(handler)
     if not callable(handler):
         raise ConfigError(

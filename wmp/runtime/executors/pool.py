@@ -9,10 +9,9 @@ from threading import Thread
 from time import monotonic
 from typing import Final, Protocol
 
-from wmp.actions import Interrupt, Recall, Run
 from wmp.codec import pack_error
 from wmp.errors import ConfigError
-from wmp.events import Finished, Recalled
+from wmp.lanes import Finished, Interrupt, Recall, Recalled, Run
 from wmp.message import Limits, Outcome
 from wmp.retry import Retry
 from wmp.runtime.codecs.payload_codecs import find_codec, unknown_codec

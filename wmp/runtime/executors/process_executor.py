@@ -22,9 +22,8 @@ from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Final
 
-from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ConfigError, TransportError
-from wmp.events import Begun, Finished, Recalled, Reported
+from wmp.lanes import Begun, Finished, Interrupt, Recall, Recalled, Reported, Run
 from wmp.message import Outcome
 from wmp.runtime.common.threads import LONGEST_WAIT, start_thread
 from wmp.runtime.executors.assignment import NEVER, Assignment

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import zmq
@@ -26,7 +26,7 @@ from wmp.runtime.common.checks import (
     check_text,
     check_utf8,
 )
-from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
+from wmp.runtime.common.journal import CLOSE, Journal, make_journal
 from wmp.runtime.common.threads import aside
 from wmp.runtime.driver.driver import Driver, Gather, Machine
 from wmp.runtime.driver.inbox import Inbox
@@ -37,6 +37,9 @@ from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.security import Gate, Security
 from wmp.runtime.sockets.socket_settings import Context, SocketSettings
 from wmp.runtime.sockets.zmq_context import dealer, publisher, router, subscriber
+
+if TYPE_CHECKING:
+    from wmp.runtime.common.recorder import Recorder
 
 logger = logging.getLogger("wmp")
 
@@ -409,8 +412,11 @@ class Node:
             if self._journal is not None and machine.settings is not None:
                 endpoints = (*self.endpoints, *self.upper_endpoints, *self.connect)
                 loop = asyncio.get_running_loop()
-                self._recorder = self._journal.record(
-                    machine.settings, endpoints, loop, self.inbox.post
+                # Most nodes keep no journal, and need not import what writes it.
+                from wmp.runtime.common.recorder import Recorder
+
+                self._recorder = Recorder.begin(
+                    self._journal, machine.settings, endpoints, loop, self.inbox.post
                 )
         except BaseException as error:
             for port in (*ports, *doors, *upper):

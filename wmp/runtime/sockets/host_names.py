@@ -8,7 +8,6 @@ numeric addresses only.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import re
 import socket
@@ -63,6 +62,8 @@ class NamedEndpoint:
         match = _ENDPOINT.fullmatch(endpoint)
         if match is None:
             return None
+        import ipaddress  # nodes of one process alone need no parser of addresses
+
         with suppress(ValueError):
             ipaddress.ip_address(match["host"])
             return None

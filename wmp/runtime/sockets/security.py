@@ -7,13 +7,10 @@ share a context.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Iterable
 
 import zmq
-import zmq.auth
-import zmq.utils.z85
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
@@ -137,6 +134,8 @@ class Security:
             ConfigError: A file is missing or contains no such key, other users can read the secret
                 key, or the two keys of ``path`` do not belong together.
         """
+        import zmq.auth  # only nodes with keys need it
+
         missing = "there is no file {}; make keys with: wmp keys NAME"
         if not os.path.exists(path):
             raise ConfigError(missing.format(os.fspath(path)))
@@ -214,6 +213,8 @@ def is_local(endpoint: str) -> bool:
     host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True
+    import ipaddress  # addresses of this process alone need no parser
+
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -250,6 +251,8 @@ class Gate:
 
     def answer(self) -> None:
         """Answer all waiting questions of libzmq. Never blocks."""
+        from zmq.utils import z85
+
         while True:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -257,7 +260,7 @@ class Gate:
                 return
             # version, request id, domain, address, routing id, mechanism, credentials…
             request = frames[1] if len(frames) > 1 else b""
-            key = zmq.utils.z85.encode(frames[6]) if len(frames) > 6 and frames[6] else b""
+            key = z85.encode(frames[6]) if len(frames) > 6 and frames[6] else b""
             curve = len(frames) > 6 and frames[5] == b"CURVE"
             allowed = self._allowed.get(frames[2], frozenset()) if curve else frozenset()
             admitted = curve and (allowed is None or key in allowed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final, TypedDict
 
 import zmq
@@ -70,6 +69,8 @@ class SocketSettings:
 
 
 def _check_known(names: Iterable[str]) -> None:
+    from difflib import get_close_matches  # for errors alone
+
     known = sorted(SocketOptions.__annotations__)
     for name in names:
         if name not in known:

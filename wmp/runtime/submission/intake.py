@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Sized
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wmp.runtime.common.checks import check_count
 from wmp.runtime.driver.inbox import JobTerms
-from wmp.runtime.submission.joined_inputs import joined
-from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal
 from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.submission.submit_option_checks import TermsMaker
-from wmp.runtime.submission.unordered_map import UnorderedMap
+
+if TYPE_CHECKING:
+    from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal
 
 
 class Intake:
@@ -70,6 +70,10 @@ class Intake:
             threaded: Whether a thread pulls inputs for which the consumer may have to wait: those
                 that are not collections.
         """
+        from wmp.runtime.submission.joined_inputs import joined
+        from wmp.runtime.submission.map_pipeline import MapPipeline
+        from wmp.runtime.submission.unordered_map import UnorderedMap
+
         return (MapPipeline if ordered else UnorderedMap)(
             self.submissions,
             joined(inputs, self.codec),

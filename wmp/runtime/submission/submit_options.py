@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from wmp.duration import Duration
@@ -115,6 +114,8 @@ _RENAMED: Final = {"keep": "result_ttl", "retries": "max_worker_losses"}
 
 def unknown_option(names: Iterable[str]) -> str:
     """Return the text of the error about the first of the names that is not an option; else ''."""
+    from difflib import get_close_matches  # for errors alone
+
     known = sorted(OPTION_DEFAULTS)
     for name in sorted(set(names) - set(known)):
         if name in _RENAMED:
