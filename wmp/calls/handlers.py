@@ -17,6 +17,7 @@ from wmp.calls.pickles import add_carried, pickle_value, split_call
 from wmp.calls.shared_globals import SharedGlobals
 from wmp.errors import ConfigError, HandlerVerdict, InitializerFailed, JobCancelled
 from wmp.runtime.executors.handler_imports import load_handlers
+from wmp.runtime.executors.handlers import Prepared
 from wmp.runtime.executors.job_log import RUNNING
 
 PICKLED_ROLE: Final = f"pickled-call:{sys.version_info.major}.{sys.version_info.minor}"
@@ -172,7 +173,7 @@ class ModuleCalls:
         return function
 
 
-class PickledCalls:
+class PickledCalls(Prepared):
     """Calls functions that arrive as pickles (CALL-3).
 
     Args:
@@ -196,8 +197,6 @@ class PickledCalls:
         return PickledCalls, (self._initializer,)
 
     def __call__(self, payload: bytes) -> bytes:
-        if not self._initialized:
-            self._initialize()
         function, rest = split_call(payload)
         call = self._functions.get(function)
         if call is None:
@@ -231,12 +230,15 @@ class PickledCalls:
             self._functions[bytes(function)] = call
         return call
 
-    def _initialize(self) -> None:
-        """Call the initializer, once in this process.
+    def prepare(self) -> None:
+        """Call the initializer, once in this process. All calls see the context variables that the
+        initializer sets.
 
         Raises:
             InitializerFailed: The initializer raised an error, now or before.
         """
+        if self._initialized:
+            return
         if self._failure is not None:
             raise self._failure
         assert self._initializer is not None

@@ -34,6 +34,7 @@ from wmp.runtime.executors.handler_context import await_in
 from wmp.runtime.executors.handlers import (
     BEGAN,
     REPORT_INTERVAL,
+    Prepared,
     RunningJob,
     Served,
     describe_error,
@@ -368,6 +369,8 @@ async def run_lane_async(lane: Lane) -> None:
     call, takes_job, is_async = served.call, served.takes_job, served.is_async
     codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
     (decode, encode), convert = coders_of(codec), served.convert
+    handler: object = call
+    prepare = handler.prepare if isinstance(handler, Prepared) else None
     done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
     reporter = lane.host.reporter
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
@@ -400,13 +403,16 @@ async def run_lane_async(lane: Lane) -> None:
                 # From here on a cancellation of the task is a cancellation of this job.
                 lane.current = id
             try:
+                if prepare is not None:
+                    prepare()
+                # Codecs and classes of arguments may be the user's code too.
+                context = copy_context()
                 if decode is not None:
-                    argument = decode(payload)
+                    argument = context.run(decode, payload)
                 else:
                     argument = payload if type(payload) is bytes else bytes(payload)
                 if convert is not None:
-                    argument = convert(argument)
-                context = copy_context()
+                    argument = context.run(convert, argument)
                 if takes_job:
                     job = lane.job = RunningJob(lane, id, lease, manager, role, deadline, runs)
                     try:
@@ -424,7 +430,7 @@ async def run_lane_async(lane: Lane) -> None:
                         result = encode_frames(result)
                         lane.framed.add(id)
                     else:
-                        result = encode(result)
+                        result = context.run(encode, result)
                 outcome = ok
             # This includes SystemExit and KeyboardInterrupt: the end of a handler must not end the
             # worker.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from math import ceil
 from time import monotonic
@@ -54,6 +55,14 @@ class Served:
         if self.convert is not None:
             return serve, (self.role, self.call, self.retry)
         return Served, (self.role, self.call, self.takes_job, self.is_async, self.retry)
+
+
+class Prepared(ABC):
+    """A handler that prepares its process before a job, outside of the context of the job."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Prepare this process, once. An error that this method raises is the error of the job."""
 
 
 class JobHost(Protocol):
