@@ -421,7 +421,9 @@ class Manager(AsyncNode[ManagerSettings]):
         cancels the unfinished jobs. With ``contextlib.aclosing`` this happens at once.
 
         Args:
-            payloads: The inputs, an iterable or an async iterable; iterated on the loop.
+            payloads: The inputs, an iterable or an async iterable; iterated on the loop. An
+                iterable that waits for its next input holds up the loop and all results, so pass an
+                async iterable then.
             more: Further iterables, as for the builtin ``map``. The payload of each job is then a
                 tuple of one item of each iterable. The shortest iterable ends the ``map``. This
                 needs a codec that encodes tuples, for example ``cbor``.

@@ -20,7 +20,7 @@ import attrs
 
 from wmp.blocking.manager import Manager
 from wmp.calls.call import Call, PickledCall
-from wmp.calls.call_map import columns_of, results_of
+from wmp.calls.call_map import BufferedCalls, Row, columns_of, results_of
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls, module_role, path_of
 from wmp.calls.local import LocalManager, cores
 from wmp.calls.pickles import pack_call, pickle_value
@@ -40,6 +40,9 @@ from wmp.runtime.submission.submit_options import (
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+_Function = bytes | tuple[str, str]
+"""How a job names its function: a pickle, or a module and a name."""
 
 _GRACE: Final = 0.1
 """Seconds that a call of an executor's own process may continue after it was stopped. A function
@@ -221,9 +224,7 @@ class Executor(concurrent.futures.Executor):
             BrokenExecutor: The initializer raised an error, or ended its process; or the worker of
                 the executor has ended (``WorkersEnded``).
         """
-        if self._pickles:
-            return self._submit_pickled(pickle_value(fn), (args, kwargs))
-        return self._submit_by_path(fn, [list(args), kwargs])
+        return self._submit_row(self._sent(fn), args, kwargs)
 
     def map(
         self,
@@ -240,8 +241,9 @@ class Executor(concurrent.futures.Executor):
             iterables: Their items are the arguments. The shortest iterable ends the call.
             timeout: Seconds, from this call, after which waiting for a result raises TimeoutError.
             chunksize: Number of calls in one job. Short calls are faster in chunks.
-            buffersize: Maximum number of jobs whose results were not yielded; by default all items
-                are submitted at once.
+            buffersize: Maximum number of jobs whose results were not yielded. A thread pulls the
+                items, and no result waits for the next item: a chunk may then have fewer calls. By
+                default all items are submitted at once.
 
         Raises:
             ValueError: A size is below 1.
@@ -253,30 +255,62 @@ class Executor(concurrent.futures.Executor):
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
         until = None if timeout is None else time.monotonic() + in_seconds(timeout)
-        calls = self._calls_of(fn, iterables, chunksize)
+        function = self._sent(fn)
+        if buffersize is not None:
+            self._check_open()
+            rows = zip(*iterables, strict=False)
+            submit = functools.partial(self._submit_rows, function, chunksize)
+            buffered = BufferedCalls(rows, submit, self._cancel, chunksize, buffersize)
+            if buffered.started:
+                return buffered.results(until)
+        if chunksize == 1:
+            rows = zip(*iterables, strict=False)
+            calls = (self._submit_row(function, args, {}) for args in rows)
+        else:
+            chunks = columns_of(iterables, chunksize)
+            calls = (self._submit_columns(function, columns) for columns in chunks)
         waiting = deque(calls if buffersize is None else islice(calls, buffersize))
         return results_of(waiting, calls, until, self._cancel)
 
-    def _calls_of(
-        self, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], size: int
-    ) -> Iterator[Call[Any]]:
-        """Submit the calls of a ``map``, one job at each step."""
-        function = pickle_value(fn) if self._pickles else b""
-        if size == 1:
-            for args in zip(*iterables, strict=False):
-                if self._pickles:
-                    yield self._submit_pickled(function, (args, {}))
-                else:
-                    yield self._submit_by_path(fn, [list(args), {}])
-            return
-        for columns in columns_of(iterables, size):
-            call = (
-                self._submit_pickled(function, columns)
-                if self._pickles
-                else self._submit_by_path(fn, [columns])
+    def _sent(self, fn: Callable[..., Any]) -> _Function:
+        """Return how a job names a function: as a pickle, or as its module and its name.
+
+        Raises:
+            TypeError: The function cannot be sent to a worker.
+        """
+        if self._pickles:
+            return pickle_value(fn)
+        path = path_of(fn)
+        if path is None:
+            raise TypeError(
+                f"{fn!r} cannot be called by import path, because it is not a public function of a "
+                "module that workers can import; move it to such a module, or use "
+                "Executor(manager, pickle=True) and workers with --pickle"
             )
-            call.rows = len(columns[0])
-            yield call
+        return path
+
+    def _submit_rows(self, function: _Function, size: int, rows: list[Row]) -> Call[Any]:
+        """Submit a chunk of calls, of which each row has the arguments."""
+        if size == 1:
+            return self._submit_row(function, rows[0], {})
+        return self._submit_columns(function, list(map(list, zip(*rows, strict=True))))
+
+    def _submit_columns(self, function: _Function, columns: list[list[Any]]) -> Call[Any]:
+        """Submit a chunk of calls as one job."""
+        if isinstance(function, bytes):
+            call = self._submit_pickled(function, columns)
+        else:
+            call = self._submit_by_path(function, [columns])
+        call.rows = len(columns[0])
+        return call
+
+    def _submit_row(
+        self, function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call[Any]:
+        """Submit a single call."""
+        if isinstance(function, bytes):
+            return self._submit_pickled(function, (args, kwargs))
+        return self._submit_by_path(function, [list(args), kwargs])
 
     def _submit_pickled(self, function: bytes, arguments: Any) -> Call[Any]:
         """Submit a call of a pickled function: ``(args, kwargs)``, or a list of columns."""
@@ -291,14 +325,7 @@ class Executor(concurrent.futures.Executor):
         call: Call[Any] = PickledCall(intake.submissions, self._manager._portal, self._ended)
         return self._add(call, payload, terms)
 
-    def _submit_by_path(self, fn: Callable[..., Any], arguments: list[Any]) -> Call[Any]:
-        path = path_of(fn)
-        if path is None:
-            raise TypeError(
-                f"{fn!r} cannot be called by import path, because it is not a public function of a "
-                "module that workers can import; move it to such a module, or use "
-                "Executor(manager, pickle=True) and workers with --pickle"
-            )
+    def _submit_by_path(self, path: tuple[str, str], arguments: list[Any]) -> Call[Any]:
         module, name = path
         terms = self._terms.get(module)
         intake = self._manager._inner.intake
@@ -309,14 +336,17 @@ class Executor(concurrent.futures.Executor):
         call: Call[Any] = Call(intake.submissions, self._manager._portal, self._ended)
         return self._add(call, payload, terms)
 
+    def _check_open(self) -> None:
+        if self._broken is not None:
+            raise _again(self._broken)
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if _exited:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
     def _add(self, call: Call[Any], payload: Any, terms: JobTerms) -> Call[Any]:
         with self._lock:
-            if self._broken is not None:
-                raise _again(self._broken)
-            if self._closed:
-                raise RuntimeError("cannot schedule new futures after shutdown")
-            if _exited:
-                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+            self._check_open()
             self._calls.add(call)
         try:
             return self._manager._add(call, payload, terms)

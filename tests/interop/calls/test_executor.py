@@ -210,9 +210,9 @@ def test_map_submits_at_once_unless_a_buffer_is_given(executor: wmp.Executor) ->
 
     pulled.clear()
     some = executor.map(abs, inputs(), buffersize=2)
-    assert pulled == [0, 1]
+    wait_until(lambda: pulled == [0, 1])
     assert next(some) == 0
-    assert pulled == [0, 1, 2]
+    wait_until(lambda: pulled == [0, 1, 2])
     assert list(some) == list(range(1, 10))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from wmp.actions import End, Resolve
 from wmp.errors import (
     ClosedError,
@@ -423,14 +424,18 @@ def test_a_step_returns_results_or_the_thing_to_wait_for() -> None:
     assert [pipeline.step() for _ in range(3)] == [[b"2"], [b"3"], None]
 
 
-def test_a_step_without_room_waits_for_it() -> None:
+@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("kind", [list, iter])
+def test_a_step_without_room_waits_for_it(kind: Any, threaded: bool) -> None:
     world = World(limit=1)
-    other, pipeline = world.pipeline([b"other"]), world.pipeline([b"a"])
+    other = world.pipeline([b"other"])
+    pipeline = world.pipeline(kind([b"a"]), threaded=threaded)
 
     assert other.step() is MapWait.DRIVER
-    assert pipeline.step() is MapWait.FREE
+    assert pipeline.step() is MapWait.FREE, "no input was requested, so none will come"
     world.end([1])
-    assert pipeline.step() is MapWait.DRIVER
+    wait_until(lambda: pipeline.step() is MapWait.DRIVER)
+    pipeline.abandon()
 
 
 def test_the_signal_is_cleared_before_the_last_look_at_the_results() -> None:
