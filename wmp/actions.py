@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from wmp.lanes import Interrupt, Recall, Run
+from wmp.lane_exchange import Interrupt, Recall, Run
 from wmp.message import Frame, Link, Message, Peer
 
 if TYPE_CHECKING:  # a worker process has no store, and starts sooner without this module

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from attrs import frozen
 
 from wmp.errors import DecodeError
-from wmp.lanes import Begun, Finished, Recalled, Reported
+from wmp.lane_exchange import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Kind, Link, Message, Peer
 from wmp.retry import Retry
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final
 
-from wmp.lanes import Finished, Run
+from wmp.lane_exchange import Finished, Run
 from wmp.runtime.executors.handler_calls import PoolEvent, cancelled, lost
 from wmp.runtime.executors.result_buffer import ResultBuffer
 

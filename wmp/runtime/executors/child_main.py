@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, NoReturn
 
-from wmp.lanes import Begun, Finished, Interrupt, Recall, Recalled, Reported, Run
+from wmp.lane_exchange import Begun, Finished, Interrupt, Recall, Recalled, Reported, Run
 from wmp.message import Frame, Kind
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handler_calls import Lane, PoolEvent, Terminated, run_lane

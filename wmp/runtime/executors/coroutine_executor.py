@@ -12,7 +12,7 @@ import logging
 from threading import Thread
 
 from wmp.errors import TransportError
-from wmp.lanes import Interrupt, Run
+from wmp.lane_exchange import Interrupt, Run
 from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded, start_thread
 from wmp.runtime.executors.handler_calls import Lane, PostEvent, run_lane_async

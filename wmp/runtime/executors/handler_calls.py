@@ -26,7 +26,7 @@ from attrs import evolve
 
 from wmp.codec import pack_error
 from wmp.errors import JobCancelled
-from wmp.lanes import Begun, Finished, Recalled, Reported, Run
+from wmp.lane_exchange import Begun, Finished, Recalled, Reported, Run
 from wmp.message import Frame, Outcome
 from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, is_frames
 from wmp.runtime.common.threads import ThreadEnded

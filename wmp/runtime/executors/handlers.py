@@ -20,7 +20,7 @@ from attrs import evolve, frozen
 
 from wmp.codec import pack_error
 from wmp.errors import ConfigError, Reject, RetryLater
-from wmp.lanes import Finished
+from wmp.lane_exchange import Finished
 from wmp.message import DEFAULT_ROLE, Limits, Outcome
 from wmp.retry import Retry, names_of
 

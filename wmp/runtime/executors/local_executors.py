@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wmp.lanes import Interrupt, Recall, Recalled, Run
+from wmp.lane_exchange import Interrupt, Recall, Recalled, Run
 from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handler_calls import Lane, PoolEvent, PostEvent, cancelled, run_lane

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from wmp.codec import pack_error
 from wmp.errors import ConfigError
-from wmp.lanes import Finished, Interrupt, Recall, Recalled, Run
+from wmp.lane_exchange import Finished, Interrupt, Recall, Recalled, Run
 from wmp.message import Limits, Outcome
 from wmp.retry import Retry
 from wmp.runtime.codecs.payload_codecs import find_codec, unknown_codec

@@ -23,7 +23,7 @@ from time import monotonic
 from typing import Any, Final
 
 from wmp.errors import ConfigError, TransportError
-from wmp.lanes import Begun, Finished, Interrupt, Recall, Recalled, Reported, Run
+from wmp.lane_exchange import Begun, Finished, Interrupt, Recall, Recalled, Reported, Run
 from wmp.message import Outcome
 from wmp.runtime.common.threads import LONGEST_WAIT, start_thread
 from wmp.runtime.executors.assignment import NEVER, Assignment
