@@ -75,7 +75,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("wmp")
 
 Action: TypeAlias = "ManagerAction | WorkerAction | DeviceAction | ForeignAction"
-
 Gather: TypeAlias = "Callable[[Finished, float], Sequence[Action]]"
 """Takes an event of a worker's lane, and the time, as ``Machine.handle`` does."""
 
