@@ -17,8 +17,8 @@ from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.worker_machine import ForeignWorkerMachine
 from wmp.gateways.queue_doors.bundle import Bundle
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
-from wmp.gateways.queue_doors.door_wire import Notice, ParanoidDoorWire
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.gateways.queue_doors.worker_door_wire import Notice, ParanoidDoorWire
 from wmp.testing.gateway_worlds.foreign_world import BrokenPromise, ForeignFault, ForeignWorld
 
 

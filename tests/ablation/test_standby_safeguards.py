@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from attrs import define
 
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.ownership import Ownership
 from wmp.core.protocol.settings import WorkerSettings

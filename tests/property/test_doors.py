@@ -14,9 +14,13 @@ from wmp.events import Cancelled, Finished
 from wmp.foreign import Emit, Left, Of, Settled, Staff, Unsent
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
-from wmp.gateways.queue_doors.door_wire import ParanoidDoorWire, PingPongDoorWire, SimpleDoorWire
 from wmp.gateways.queue_doors.settings import BackDoorSettings, Service
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.gateways.queue_doors.worker_door_wire import (
+    ParanoidDoorWire,
+    PingPongDoorWire,
+    SimpleDoorWire,
+)
 from wmp.message import Kind, Outcome
 
 WORDS = (b"", b"\x01", b"\x02", b"READY", b"PING", b"PONG", b"EXIT", b"DISCONNECT", b"a", b"b")

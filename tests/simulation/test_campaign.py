@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.waiting import wait_until
-from wmp.checks.invariants import INVARIANTS, History, Violation
+from wmp.checks.job_history import INVARIANTS, History, Violation
 from wmp.testing.__main__ import main
 from wmp.testing.simulator.faults import Fault
 from wmp.testing.worlds import campaign, world

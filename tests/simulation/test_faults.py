@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from wmp.actions import End
-from wmp.checks.invariants import INVARIANTS, History, Violation
+from wmp.checks.job_history import INVARIANTS, History, Violation
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.journal_back import steps
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.checks.observer import Observer
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted

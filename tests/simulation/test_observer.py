@@ -9,7 +9,7 @@ from tests.ablation import manager_side
 from tests.unit.core.manager.managers import submit
 from wmp.actions import End
 from wmp.balance import least_recently_used
-from wmp.checks.invariants import History, Violation
+from wmp.checks.job_history import History, Violation
 from wmp.checks.observer import Observer
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 import wmp
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.errors import ConfigError, JobCancelled, JobFailed, JobTimeout, WorkerLost
 from wmp.testing import SimulatedWorld, simulate
 from wmp.testing.handlers.handler_run import CrashPoint, HandlerCrash

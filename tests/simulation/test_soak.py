@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from tests import soak
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.testing.search.plan import PLANS
 from wmp.testing.search.search import SearchBounds
 

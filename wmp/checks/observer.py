@@ -14,7 +14,7 @@ from attrs import define, field
 
 from wmp.actions import Drop, Resolve, Send
 from wmp.checks.canonical import DOWN, UP, Outline, Pen
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.checks.time_facts import TimeFacts
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Disconnected, Received, Submitted, Ticked, Undelivered

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from wmp.checks.invariants import INVARIANTS
+from wmp.checks.job_history import INVARIANTS
 from wmp.cli.common.entry_point import (
     BROKEN_PIPE,
     INTERRUPTED,

@@ -26,7 +26,7 @@ import attrs
 from tests.interop.faults.fault_handlers import LABEL, LOG, digest, gate, hang, work
 from wmp import aio
 from wmp.actions import End, Resolve, Send
-from wmp.checks.invariants import History, Violation
+from wmp.checks.job_history import History, Violation
 from wmp.checks.observer import Observer
 from wmp.events import Received, Submitted
 from wmp.message import Command, Frame

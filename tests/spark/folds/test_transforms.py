@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.spark.folds.plain import fold, known, table
-from wmp.checks.invariants import INVARIANTS
+from wmp.checks.job_history import INVARIANTS
 from wmp.message import ERROR_CODES
 from wmp.spark.folds.clocks import Clock, ClockSamples, Offset, clocks
 from wmp.spark.folds.facts import Counts, FoldSink, add_count

@@ -15,7 +15,7 @@ from pyspark.testing import assertDataFrameEqual
 from tests.ablation import manager_side
 from tests.ablation.test_worlds import DEPTH, WORLDS
 from tests.spark.folds.worlds import build, play, write
-from wmp.checks.invariants import INVARIANTS
+from wmp.checks.job_history import INVARIANTS
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.journal.schema import name_of_peer

@@ -12,7 +12,7 @@ import pytest
 from attrs import frozen
 from pyspark.sql import SparkSession
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.spark.journals.journals import Source, find_segments
 from wmp.spark.journals.schema import TABLES
 from wmp.spark.journals.tables import Tables

@@ -11,14 +11,14 @@ from wmp.events import Closed, Drained, Finished, Recalled
 from wmp.foreign import Arrived, Dismissed, Emit, Left, Of, Staff, Unsent
 from wmp.gateways import MajordomoDoor, WorkerDoor
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.queue_doors.door_wire import (
+from wmp.gateways.queue_doors.settings import BackDoorSettings
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.gateways.queue_doors.worker_door_wire import (
     HeartbeatStyle,
     ParanoidDoorWire,
     PingPongDoorWire,
     SimpleDoorWire,
 )
-from wmp.gateways.queue_doors.settings import BackDoorSettings
-from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
 from wmp.message import Kind, Outcome
 
 WIRES = {"simple": SimpleDoorWire, "paranoid": ParanoidDoorWire, "ping-pong": PingPongDoorWire}

@@ -11,7 +11,7 @@ from wmp.events import Begun, Finished, Recalled
 from wmp.foreign import Dismissed, Left, Of, Staff, Unsent
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL
-from wmp.gateways.queue_doors.door_wire import ParanoidDoorWire, PingPongDoorWire
+from wmp.gateways.queue_doors.worker_door_wire import ParanoidDoorWire, PingPongDoorWire
 from wmp.message import Kind, Outcome
 
 OK, LOST, CANCELLED, ERROR = Outcome.OK, Outcome.LOST, Outcome.CANCELLED, Outcome.ERROR

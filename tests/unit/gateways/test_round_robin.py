@@ -12,8 +12,8 @@ from wmp.foreign import Requested, Unsent, Withdrawn
 from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
 from wmp.gateways.round_robin.lmq_link import LinkTimes
-from wmp.gateways.round_robin.lmq_wire import read_lmq, slots_of
 from wmp.gateways.round_robin.stream_data import MAX_STREAM, pack_stream, unpack_stream
+from wmp.gateways.round_robin.wire import read_lmq, slots_of
 from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerMachine
 
 V = b"LMQv100"

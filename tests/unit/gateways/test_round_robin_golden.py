@@ -14,8 +14,8 @@ from wmp.events import Drained
 from wmp.foreign import Requested
 from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
 from wmp.gateways.round_robin.lmq_link import LinkTimes
-from wmp.gateways.round_robin.lmq_wire import LmqMessage, LmqType, read_lmq, write_lmq
 from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
+from wmp.gateways.round_robin.wire import LmqMessage, LmqType, read_lmq, write_lmq
 from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerMachine
 
 V = b"LMQv100"

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from wmp.checks.invariants import INVARIANTS
+from wmp.checks.job_history import INVARIANTS
 from wmp.testing.simulator.faults import Fault
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ from attrs import define, field, frozen
 
 from wmp.actions import Run
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.common.worker_turns import WorkerTurns
+from wmp.gateways.common.next_worker import WorkerTurns
 from wmp.message import Peer
 
 

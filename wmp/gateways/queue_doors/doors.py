@@ -15,13 +15,6 @@ from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
 from wmp.gateways.gateway.door import NO_ADDRESS, Door, DoorFlag, addresses, numbered
 from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
-from wmp.gateways.queue_doors.door_wire import (
-    DoorWire,
-    HeartbeatStyle,
-    ParanoidDoorWire,
-    PingPongDoorWire,
-    SimpleDoorWire,
-)
 from wmp.gateways.queue_doors.settings import (
     BACK_DOOR,
     LIVENESS,
@@ -30,6 +23,13 @@ from wmp.gateways.queue_doors.settings import (
     Service,
 )
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.gateways.queue_doors.worker_door_wire import (
+    DoorWire,
+    HeartbeatStyle,
+    ParanoidDoorWire,
+    PingPongDoorWire,
+    SimpleDoorWire,
+)
 from wmp.message import DEFAULT_NEEDS, Kind, Limits
 from wmp.runtime.common.checks import (
     check_amounts,

@@ -11,7 +11,7 @@ from typing import Final
 from attrs import field, frozen
 
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
-from wmp.gateways.queue_doors.door_wire import HeartbeatStyle
+from wmp.gateways.queue_doors.worker_door_wire import HeartbeatStyle
 from wmp.message import DEFAULT_ROLE, Kind, Limits, Peer
 
 LIVENESS: Final = 3

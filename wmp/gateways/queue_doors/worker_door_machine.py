@@ -32,10 +32,10 @@ from wmp.foreign import (
 )
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
 from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload, to_payload
-from wmp.gateways.common.worker_turns import WorkerTurns
+from wmp.gateways.common.next_worker import WorkerTurns
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
-from wmp.gateways.queue_doors.door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.gateways.queue_doors.settings import BackDoorSettings
+from wmp.gateways.queue_doors.worker_door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.message import Frame, Outcome
 
 BackDoorEvent = Arrived | Unsent | Left | Dismissed | Of[GroupOrder] | Ticked | Drained | Closed

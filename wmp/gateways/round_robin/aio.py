@@ -23,8 +23,8 @@ from wmp.gateways.round_robin.client_machine import (
 )
 from wmp.gateways.round_robin.door import MAX_SLOTS, Command, RoundRobinDoor, TableRow
 from wmp.gateways.round_robin.lmq_link import LinkTimes
-from wmp.gateways.round_robin.lmq_wire import LmqType, read_lmq
 from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
+from wmp.gateways.round_robin.wire import LmqType, read_lmq
 from wmp.gateways.round_robin.worker_machine import (
     RoundRobinWorkerMachine,
     RoundRobinWorkerStatistics,

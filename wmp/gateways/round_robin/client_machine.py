@@ -24,7 +24,7 @@ from wmp.foreign import (
     Withdrawn,
 )
 from wmp.gateways.round_robin.lmq_link import LinkTimes, LmqLink
-from wmp.gateways.round_robin.lmq_wire import LmqType, read_lmq, write_lmq
+from wmp.gateways.round_robin.wire import LmqType, read_lmq, write_lmq
 
 _RETRY: Final = 0.02
 """Seconds until messages are sent again that did not fit into the pipe."""

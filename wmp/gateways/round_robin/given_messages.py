@@ -9,7 +9,7 @@ from wmp.codec import pack_error, pack_frames
 from wmp.events import Finished
 from wmp.foreign import Frames, GroupReport, Of
 from wmp.gateways.common.body import FRAMES_CODEC, to_payload
-from wmp.gateways.round_robin.client_messages import ClientMessage
+from wmp.gateways.round_robin.pending_messages import ClientMessage
 from wmp.gateways.round_robin.slot_table import GivenMessage, SlotTable, SlotWorker
 from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
 from wmp.message import Frame, Outcome

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from wmp.actions import Reconnect
 from wmp.foreign import Emit
-from wmp.gateways.round_robin.lmq_wire import LmqMessage, LmqType, write_lmq
+from wmp.gateways.round_robin.wire import LmqMessage, LmqType, write_lmq
 
 
 class LmqLinkState(Enum):

@@ -32,9 +32,14 @@ from wmp.foreign import (
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
-from wmp.gateways.round_robin.client_messages import ClientMessage, ClientMessages, size_of
 from wmp.gateways.round_robin.given_messages import GivenMessages, has_form_of_token
-from wmp.gateways.round_robin.lmq_wire import (
+from wmp.gateways.round_robin.pending_messages import ClientMessage, ClientMessages, size_of
+from wmp.gateways.round_robin.slot_table import SlotTable, SlotWorker
+from wmp.gateways.round_robin.terms import (
+    RoundRobinDoorSettings,
+    RoundRobinDoorStatistics,
+)
+from wmp.gateways.round_robin.wire import (
     DEREGISTER,
     INCREMENT,
     REGISTER,
@@ -44,11 +49,6 @@ from wmp.gateways.round_robin.lmq_wire import (
     read_lmq,
     slots_of,
     write_lmq,
-)
-from wmp.gateways.round_robin.slot_table import SlotTable, SlotWorker
-from wmp.gateways.round_robin.terms import (
-    RoundRobinDoorSettings,
-    RoundRobinDoorStatistics,
 )
 from wmp.message import Frame, Outcome
 

@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from attrs import define, field
 
 from wmp.actions import Run
-from wmp.gateways.round_robin.client_messages import ClientMessage
+from wmp.gateways.round_robin.pending_messages import ClientMessage
 from wmp.message import Limits
 
 

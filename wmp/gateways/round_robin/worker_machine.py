@@ -24,7 +24,7 @@ from wmp.foreign import (
 from wmp.gateways.common.body import FRAMES_CODEC, result_body
 from wmp.gateways.common.serial_worker import PEER_OF_FOREIGN_JOBS
 from wmp.gateways.round_robin.lmq_link import LinkTimes, LmqLink, LmqLinkState
-from wmp.gateways.round_robin.lmq_wire import (
+from wmp.gateways.round_robin.wire import (
     DEREGISTER,
     INCREMENT,
     REGISTER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from wmp.checks.invariants import INVARIANTS
+from wmp.checks.job_history import INVARIANTS
 
 _INVARIANTS: Final = (
     "every job ends", "one end for each job", "executions", "leases are lost for a cause",

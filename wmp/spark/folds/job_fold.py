@@ -1,7 +1,7 @@
 """One job, folded from all its facts: its rows and its violations.
 
 The invariants are those of the simulations, checked by the same code
-(:mod:`wmp.checks.invariants`). The tables are those that the machines consult
+(:mod:`wmp.checks.job_history`). The tables are those that the machines consult
 (:mod:`wmp.core.manager.job_lifecycle`, :mod:`wmp.core.worker.execution_lifecycle`). Facts are in
 the order of their lines: first those of the manager, and then those of each worker.
 """
@@ -16,7 +16,7 @@ from attrs import define, field
 from msgspec.structs import replace
 
 from wmp.actions import JOINED, End
-from wmp.checks.invariants import History, Violation
+from wmp.checks.job_history import History, Violation
 from wmp.core.manager import job_lifecycle
 from wmp.core.manager.job_lifecycle import JobInput, JobState
 from wmp.core.manager.requeue import SEPARATED

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from attrs import define, field
 
 from wmp.actions import JOINED
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.checks.observer import Observer
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SEPARATED, SILENCE, UNACKNOWLEDGED
 from wmp.core.manager.store_writes import FIRST_UNSTORED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wmp.store.postgres.pg_statements import numbers
+from wmp.store.postgres.pg_changes import numbers
 from wmp.store.sql.dependents import QUEUED, Dependents, ReleasedJob
 from wmp.store.sql.sql_rows import SqlRows
 

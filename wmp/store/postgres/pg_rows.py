@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from wmp.store.contract import JobFilter, QueuedKind
-from wmp.store.postgres.pg_statements import numbers
+from wmp.store.postgres.pg_changes import numbers
 from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.sql.sql_rows import MAX_COUNTED, SqlRows
 

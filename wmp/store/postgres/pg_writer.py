@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from wmp.errors import StoreUnavailable
+from wmp.store.postgres.pg_changes import CHANGES, UNNEEDED, numbers
 from wmp.store.postgres.pg_dependents import PostgresDependents
+from wmp.store.postgres.pg_reservations import DueJobs
 from wmp.store.postgres.pg_rows import read_priorities
-from wmp.store.postgres.pg_statements import CHANGES, UNNEEDED, numbers
 from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.sql.sql_rows import SqlRows
 from wmp.store.sql.sql_writer import SqlWriter
@@ -48,13 +49,8 @@ _OPEN: Final = "state < 2 ORDER BY id"
 _KEPT: Final = "state >= 2 AND state >= 3 ORDER BY ended DESC, id DESC"
 """Which of the jobs of a key an add joins."""
 
-_DUE: Final = (
-    "state = 0 AND kind = %(kind)s AND priority = %(priority)s AND due <= %(now)s"
-    " AND (deadline IS NULL OR deadline > %(now)s) AND (expires IS NULL OR expires > %(now)s)"
-)
 _AGAIN: Final = 10
 """Milliseconds after which jobs are looked for again that another transaction has locked."""
-
 
 _FIELDS: Final = "jobs.id, jobs.instance, jobs.submitter"
 
@@ -362,31 +358,14 @@ class JobWriter(SqlWriter):
     def reserve(self, wanted: Reservation) -> ReservedJobs:
         """Reserve due jobs of a kind, in their order, except those that others reserve now."""
         kind = self._terms.find_kind(self.connection, wanted.kind)
-        priorities = [] if kind is None else read_priorities(self.connection, kind)
-        ids: list[int] = []
-        size, more = 0, False
-        for priority, due in priorities:
-            if due > self.now or more or len(ids) == wanted.count:
-                continue
-            for id, length in self.connection.execute(
-                f"SELECT id, octet_length(payload) FROM jobs WHERE {_DUE}"
-                " ORDER BY due, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED",
-                {
-                    "kind": kind,
-                    "priority": priority,
-                    "now": self.now,
-                    "limit": wanted.count - len(ids),
-                },
-            ):
-                size += length
-                more = size > wanted.bytes and bool(ids)
-                if more:
-                    break
-                ids.append(id)
+        if kind is None:
+            return self._reserved([], [], more=False, next_due=None)
+        due = DueJobs(self.connection, kind, self.now)
+        ids, more = due.lock(wanted)
         rows = self._take(ids)
         next_due = None
-        if not more and kind is not None:
-            left, next_due = self._left(kind, [priority for priority, _ in priorities])
+        if not more:
+            left, next_due = due.left()
             more = left and (bool(ids) or not wanted.count)
             if more:
                 next_due = None
@@ -410,20 +389,6 @@ class JobWriter(SqlWriter):
             )
         }
         return [rows[id] for id in ids]
-
-    def _left(self, kind: int, priorities: list[int]) -> tuple[bool, int | None]:
-        """Return whether jobs of a kind are due, and when the next other one is."""
-        if not priorities:
-            return False, None
-        due, later = self.connection.execute(
-            f"SELECT bool_or(EXISTS (SELECT 1 FROM jobs WHERE {_DUE})), min((SELECT due FROM jobs"
-            " WHERE state = 0 AND kind = %(kind)s AND priority = of.priority AND due > %(now)s"
-            " ORDER BY due LIMIT 1)) FROM unnest(%(of)s::bigint[]) AS of(priority)".replace(
-                "%(priority)s", "of.priority"
-            ),
-            {"kind": kind, "now": self.now, "of": numbers(priorities)},
-        ).fetchone()
-        return bool(due), None if later is None else int(later)
 
     # -- the sweep ------------------------------------------------------------------------------
 

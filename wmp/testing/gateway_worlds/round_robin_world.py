@@ -20,8 +20,8 @@ from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
 from wmp.gateways.round_robin.door import RoundRobinDoor
 from wmp.gateways.round_robin.lmq_link import LinkTimes
-from wmp.gateways.round_robin.lmq_wire import REGISTER, LmqType, write_lmq
 from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
+from wmp.gateways.round_robin.wire import REGISTER, LmqType, write_lmq
 from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerMachine
 from wmp.message import Outcome
 from wmp.testing.gateway_worlds.foreign_world import (

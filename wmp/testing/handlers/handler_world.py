@@ -16,7 +16,7 @@ from random import Random
 
 from attrs import define, evolve, field
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.errors import ConfigError
 from wmp.testing.handlers.user_handlers import Cast, UserHandlers

@@ -19,7 +19,7 @@ from typing import Any
 
 from wmp import aio
 from wmp.blocking import Worker
-from wmp.checks.invariants import INVARIANTS, Violation
+from wmp.checks.job_history import INVARIANTS, Violation
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, counted
 from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.message import counted
 from wmp.testing.search.model import Model, Move
 from wmp.testing.search.plan import ModelPlan

@@ -3,7 +3,7 @@
 The program visits all states that a :class:`~wmp.testing.search.plan.ModelPlan` can reach within
 its bounds. Any next message may be delivered, lost, repeated or refused; any job may finish, any
 timer fire and any process be killed, in every order. Each state is checked against the invariants
-of :mod:`wmp.checks.invariants`.
+of :mod:`wmp.checks.job_history`.
 
 Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 130 Ctrl-C before the
 end.
@@ -16,7 +16,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.cli.common.entry_point import INTERRUPTED
 from wmp.message import counted
 from wmp.testing.search.counterexample import NoSuchMove, replay

@@ -21,7 +21,7 @@ from attrs import define, evolve, field
 from wmp.actions import End, Halt
 from wmp.balance import least_recently_used
 from wmp.checks.canonical import Outline, Snapshot, canonical
-from wmp.checks.invariants import History, Violation
+from wmp.checks.job_history import History, Violation
 from wmp.checks.observer import Observer, outline_of_observer
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine

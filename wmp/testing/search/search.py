@@ -21,7 +21,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.testing.search.counterexample import shortened
 from wmp.testing.search.model import Model
 from wmp.testing.search.plan import ModelPlan

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.testing.simulator.network import Network
 
 

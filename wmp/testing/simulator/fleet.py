@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from wmp.balance import least_recently_used
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.checks.observer import Observer
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.message import Outcome
 from wmp.runtime.executors.handlers import BEGAN
 from wmp.testing.simulator.agenda import Agenda

@@ -13,7 +13,7 @@ from typing import Final
 from attrs import define, field
 
 from wmp.actions import Halt, Send
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.core.manager.machine import ManagerMachine
 from wmp.events import Closed, Received, Relieved, Ticked
 from wmp.foreign import Arrived, Emit, Frames, Settled, Voted

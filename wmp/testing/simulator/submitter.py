@@ -12,7 +12,7 @@ from math import inf
 from attrs import define, field
 
 from wmp.actions import End, Notify, Resolve
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.events import Submitted
 from wmp.message import Frame, Outcome, Peer
 from wmp.runtime.submission.results import Status

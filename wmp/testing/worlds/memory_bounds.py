@@ -5,7 +5,7 @@ This module reads private tables on purpose, because nothing else shows a leak.
 
 from __future__ import annotations
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.simulator.topology import KINDS

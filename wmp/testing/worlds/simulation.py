@@ -20,7 +20,7 @@ from random import Random
 
 from attrs import define, field
 
-from wmp.checks.invariants import History, Violation
+from wmp.checks.job_history import History, Violation
 from wmp.checks.observer import Observer
 from wmp.core.manager.machine import ManagerMachine
 from wmp.events import Received

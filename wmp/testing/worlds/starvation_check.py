@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine

@@ -8,7 +8,7 @@ from random import Random
 from attrs import define, evolve, field
 
 from wmp.actions import End
-from wmp.checks.invariants import History
+from wmp.checks.job_history import History
 from wmp.events import Submitted
 from wmp.message import Peer
 from wmp.testing.simulator.agenda import Agenda

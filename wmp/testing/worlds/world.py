@@ -11,7 +11,7 @@ from random import Random
 
 from attrs import define, evolve, field, frozen
 
-from wmp.checks.invariants import History, Violation
+from wmp.checks.job_history import History, Violation
 from wmp.testing.simulator.faults import Faults, draw_faults
 from wmp.testing.simulator.journals import Journals
 from wmp.testing.simulator.lane_runner import TaskHandlers

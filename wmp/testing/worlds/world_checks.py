@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from attrs import define, field
 
 from wmp.actions import End, Halt, Resolve
-from wmp.checks.invariants import Violation
+from wmp.checks.job_history import Violation
 from wmp.checks.observer import Observer
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine

@@ -10,8 +10,8 @@ from wmp.codec import pack_frames
 from wmp.events import Submitted
 from wmp.foreign import Frames
 from wmp.gateways.common.body import FRAMES_CODEC
-from wmp.gateways.round_robin.lmq_wire import LmqMessage, LmqType
 from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
+from wmp.gateways.round_robin.wire import LmqMessage, LmqType
 from wmp.message import Frame, Kind
 
 _OVERHEAD = 512
