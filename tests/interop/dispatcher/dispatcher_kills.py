@@ -233,6 +233,7 @@ class KillRun:
                     self.changed.notify_all()
 
     def _wait_ended(self, until: float) -> None:
+        """Read the documents of all acknowledged jobs when all have ended, or time is over."""
         with httpx.Client(timeout=WAIT, trust_env=False) as client:
             while time.monotonic() < until:
                 pages = [
@@ -240,7 +241,10 @@ class KillRun:
                     for letter in "qdrk"
                 ]
                 if not any(page["jobs"] for page in pages):
-                    break
+                    self._read(client)
+                    # A job that was queued again between two of these requests was in no list.
+                    if all(document["status"] in "sfx" for document in self.documents.values()):
+                        return
                 for page in self.workers:
                     if page.process is not None and page.process.poll() is not None:
                         page.start()  # A worker ends when it reaches no dispatcher
