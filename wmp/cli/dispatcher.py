@@ -80,6 +80,7 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     wmp dispatcher --store postgresql://user@host/database
     wmp dispatcher --store jobs.db --bind tcp://127.0.0.1:5570
     wmp dispatcher --store jobs.db --http 0.0.0.0:8081 --token-file token
+    wmp dispatcher --store jobs.db --allow-target 10.1.0.0/16:8000-8999
     wmp dispatcher --store jobs.db --reserve 67108864 --group jobs
     """,
 )
@@ -116,6 +117,20 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     ),
 )
 @click.option(
+    "--allow-target",
+    metavar="HOST|NETWORK[:PORTS]",
+    multiple=True,
+    help=(
+        "Workers and callbacks at this host or network are allowed, besides those at the address "
+        "from which a request came; repeat for each."
+    ),
+)
+@click.option(
+    "--open-registration",
+    is_flag=True,
+    help="Accept workers that do not send the secret of their registration.",
+)
+@click.option(
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -131,7 +146,10 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
 @click.option(
     "--profile",
     type=click.Choice(("seed",)),
-    help="seed: the settings of the original design, with its cooldown of 2 s.",
+    help=(
+        "seed: the settings of the original design, with its cooldown of 2 s, and "
+        "--open-registration."
+    ),
 )
 @key_flags(connects=False, binds=True)
 @verbose
@@ -145,6 +163,8 @@ def dispatcher(
     bind: tuple[str, ...],
     address: str | None,
     allow_host: tuple[str, ...],
+    allow_target: tuple[str, ...],
+    open_registration: bool,
     token_file: Path | None,
     given: tuple[str, ...],
     profile: str | None,
@@ -175,6 +195,8 @@ def dispatcher(
             bind=bind,
             address=address,
             allow_hosts=allow_host,
+            allow_targets=allow_target,
+            open_registration=open_registration or profile == "seed",
             token=read_token(token_file),
             security=security,
             report=functools.partial(complain, _PROGRAM),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
+import attrs
 from fastapi import FastAPI, Header, Path, Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, Field
@@ -17,6 +19,7 @@ from wmp.dispatcher.http_guard import GuardedApp
 from wmp.dispatcher.http_parts import JsonAnswer, KnownQueryRoute, refusal, refuse
 from wmp.dispatcher.ignored_fields import IgnoredFields
 from wmp.dispatcher.job_document import NewJobDocument, failure_payload, number_of, worker_document
+from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.models import (
     CompletionModel,
     IdText,
@@ -25,7 +28,9 @@ from wmp.dispatcher.models import (
     WorkerModel,
     plain_text,
 )
+from wmp.dispatcher.pinned_client import DEPTH_HEADER, PinnedTarget
 from wmp.dispatcher.records import worker_number
+from wmp.dispatcher.registration import SECRET_HEADER, Registered, Registrant
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish, read_document, read_job
 from wmp.dispatcher.steps.overview import (
@@ -37,6 +42,7 @@ from wmp.dispatcher.steps.overview import (
 )
 from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import Register, Resign
+from wmp.dispatcher.targets import TargetRefused, network_address
 from wmp.errors import WMPError
 
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
@@ -44,16 +50,24 @@ _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     for code, text in {
         400: "The request is wrong.",
         401: "The token is missing or wrong.",
-        403: "The host, or the web page that sent the request, is another one.",
+        403: "The host, the web page that sent the request, the secret or the target is refused.",
         404: "There is no such job or worker.",
         408: "The body did not end in time.",
         409: "The request does not fit the state of the job.",
         413: "The body is too large.",
         415: "The body is not declared as JSON.",
+        429: "There are too many registrations.",
         503: "The store is away or full.",
     }.items()
 }
 
+_SECRET: Final = 16
+"""Bytes of the secret of a registration."""
+
+_Secret = Annotated[
+    str | None,
+    Header(max_length=255, description="The secret that the registration of the worker returned."),
+]
 _Id = Annotated[IdText, Path(description="`_id` of 24 hexadecimal digits")]
 
 
@@ -110,10 +124,14 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
 
     @app.post("/dispatcher/jobs/", status_code=201, responses=answered("JobDocument", 200, 201))
     async def create_job(
+        request: Request,
         job: JobModel,
         idempotency_key: Annotated[
             Annotated[str, AfterValidator(plain_text)] | None,
             Header(min_length=1, max_length=255),
+        ] = None,
+        wmp_depth: Annotated[
+            int | None, Header(ge=0, description="How many callbacks led to the request.")
         ] = None,
     ) -> JsonAnswer:
         """Create a job; two creates with one `Idempotency-Key` are one job."""
@@ -121,6 +139,24 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             return refusal(
                 400, f"type is {job.type!r}; expected no type that begins with wmp.", "type"
             )
+        callback = None if job.callback is None else job.callback.known()
+        if callback is not None:
+            depth = wmp_depth or 0
+            if depth >= settings.max_callback_depth:
+                text = (
+                    f"{DEPTH_HEADER}: a chain of {depth} callbacks led to this job; expected fewer "
+                    f"than {settings.max_callback_depth} (callbacks.max_depth) for a job with a "
+                    "callback"
+                )
+                return refusal(403, text, "callback")
+            client = None if request.client is None else request.client.host
+            try:
+                callback["address"] = await dispatcher.targets.pin(
+                    callback["hostname"], callback["port"], client
+                )
+            except TargetRefused as error:
+                return refusal(403, f"callback.hostname: {error}", "callback.hostname")
+            callback["depth"] = depth
         new = NewJobDocument(
             job.type,
             job.payload,
@@ -129,7 +165,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             job.priority,
             None if job.dispatcher is None else job.dispatcher.expiry,
             3_600_000 if job.execution is None else job.execution.timeout,
-            None if job.callback is None else job.callback.known(),
+            callback,
             idempotency_key,
         )
         created = await dispatcher.run(Create(settings, await dispatcher.take_id(), new))
@@ -190,16 +226,27 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         return _job_missing(id) if document is None else JsonAnswer(document)
 
     @app.post("/dispatcher/jobs/{id}/completion", responses=answered("Accepted"))
-    async def complete_job(id: _Id, completion: CompletionModel) -> JsonAnswer:
+    async def complete_job(
+        id: _Id, completion: CompletionModel, wmp_worker_secret: _Secret = None
+    ) -> JsonAnswer:
         """Take the result of a worker."""
         if completion.status == "f":
             payload = failure_payload(completion.result)
         else:
             payload = json.dumps(completion.result).encode()
-        step = Finish(_number_at(id), completion.attempt, completion.status, payload)
+        step = Finish(
+            _number_at(id),
+            completion.attempt,
+            completion.status,
+            payload,
+            wmp_worker_secret,
+            required=not dispatcher.open_registration,
+        )
         done = await dispatcher.run(step)
         if not done.known:
             return _job_missing(id)
+        if done.forbidden:
+            return _no_secret()
         if not done.counts:
             text = f"attempt {completion.attempt} is not the current one, or the job has ended"
             return refusal(409, text, "attempt")
@@ -207,10 +254,48 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         return ignored.answer(route, completion, {"accepted": True})
 
     @app.put("/dispatcher/workers/", responses=answered("WorkerDocument"))
-    async def register_worker(worker: WorkerModel) -> JsonAnswer:
+    async def register_worker(
+        request: Request, worker: WorkerModel, wmp_worker_secret: _Secret = None
+    ) -> JsonAnswer:
         """Register a worker, or replace the entry of the same hostname and port."""
-        step = Register(settings, worker.hostname, worker.port, worker.maxJobs, worker.handlers)
-        document = worker_document(await dispatcher.run(step))
+        size = len(write_json(worker.handlers))
+        if size > settings.max_handlers:
+            text = (
+                f"handlers: has {size} bytes; expected at most {settings.max_handlers} "
+                "(workers.max_handlers)"
+            )
+            return refusal(400, text, "handlers")
+        client = None if request.client is None else request.client.host
+        try:
+            address = await dispatcher.targets.pin(worker.hostname, worker.port, client)
+        except TargetRefused as error:
+            return refusal(403, f"hostname: {error}", "hostname")
+        by = Registrant(
+            address=address,
+            peer=network_address(client),
+            trusted=dispatcher.token is not None,
+            secret=wmp_worker_secret,
+            required=not dispatcher.open_registration,
+            new=secrets.token_hex(_SECRET),
+        )
+        step = Register(settings, worker.hostname, worker.port, worker.maxJobs, worker.handlers, by)
+        registered: Registered = await dispatcher.run(step)
+        if registered.taken and worker.nonce is not None:
+            target = PinnedTarget(worker.hostname, worker.port, address)
+            if await dispatcher.confirms(target, worker.nonce):
+                confirmed = attrs.evolve(by, confirmed=True)
+                registered = await dispatcher.run(attrs.evolve(step, by=confirmed))
+        if registered.worker is None:
+            if registered.full is not None:
+                return refusal(429, registered.full)
+            text = (
+                f"{worker.hostname}:{worker.port} is registered and alive, and the request carries "
+                f"no secret of this registration; send the secret that its first registration "
+                f"returned in the header {SECRET_HEADER}, or name another port"
+            )
+            return refusal(409, text, SECRET_HEADER)
+        document = worker_document(registered.worker)
+        document["secret"] = registered.secret
         document["pingInterval"] = settings.ping_interval
         document["maxRetries"] = settings.max_failed_checks
         return ignored.answer("PUT /dispatcher/workers/", worker, document)
@@ -223,14 +308,22 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             {"workers": await dispatcher.read(lambda store: list_workers(store, crew))}
         )
 
+    def resignation(number: int, secret: str | None) -> Resign:
+        return Resign(settings, number, secret, required=not dispatcher.open_registration)
+
     @app.delete("/dispatcher/workers/", responses=answered("WorkerDocument"))
-    async def resign_named_worker(worker: ResignationModel) -> JsonAnswer:
+    async def resign_named_worker(
+        worker: ResignationModel, wmp_worker_secret: _Secret = None
+    ) -> JsonAnswer:
         """Resign by hostname and port, as a worker registers."""
         number = worker_number(worker.hostname, worker.port)
-        resigned = await dispatcher.run(Resign(settings, number))
-        if resigned is None:
+        resigned = await dispatcher.run(resignation(number, wmp_worker_secret))
+        if resigned.forbidden:
+            return _no_secret()
+        if resigned.worker is None:
             return _worker_missing(f"{worker.hostname}:{worker.port}")
-        return ignored.answer("DELETE /dispatcher/workers/", worker, worker_document(resigned))
+        document = worker_document(resigned.worker)
+        return ignored.answer("DELETE /dispatcher/workers/", worker, document)
 
     @app.get("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
     async def get_worker(id: _Id) -> JsonAnswer:
@@ -240,12 +333,14 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         return _worker_missing(id) if document is None else JsonAnswer(document)
 
     @app.delete("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
-    async def resign_worker(id: _Id) -> JsonAnswer:
+    async def resign_worker(id: _Id, wmp_worker_secret: _Secret = None) -> JsonAnswer:
         """Resign: the worker gets no more jobs, and its jobs are queued again."""
         number, crew = _number_at(id), dispatcher.crew()
-        worker = await dispatcher.run(Resign(settings, number))
-        if worker is not None:
-            return JsonAnswer(worker_document(worker))
+        resigned = await dispatcher.run(resignation(number, wmp_worker_secret))
+        if resigned.forbidden:
+            return _no_secret()
+        if resigned.worker is not None:
+            return JsonAnswer(worker_document(resigned.worker))
         if await dispatcher.read(lambda store: read_worker(store, number, crew)) is None:
             return _worker_missing(id)
         text = f"{id} is a WMP worker, which leaves by itself; stop its program with SIGTERM"
@@ -275,6 +370,16 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
 
 def _job_missing(id: str) -> JsonAnswer:
     return refusal(404, f"there is no job {id}: it was never stored, or it was purged", "id")
+
+
+def _no_secret() -> JsonAnswer:
+    return refusal(
+        403,
+        f"the header {SECRET_HEADER} is missing or wrong; expected the secret that "
+        "PUT /dispatcher/workers/ returned to the worker; a dispatcher with --open-registration "
+        "accepts workers without a secret",
+        SECRET_HEADER,
+    )
 
 
 def _worker_missing(id: str) -> JsonAnswer:

@@ -100,7 +100,12 @@ _WORKER: Final = _object(
     }
 )
 _IGNORED: Final = {"type": "array", "items": _TEXT}
-_WORKER["properties"] |= {"pingInterval": _NUMBER, "maxRetries": _NUMBER, "ignored": _IGNORED}
+_WORKER["properties"] |= {
+    "secret": _TEXT,
+    "pingInterval": _NUMBER,
+    "maxRetries": _NUMBER,
+    "ignored": _IGNORED,
+}
 _JOB["properties"] |= {"waits": _maybe("string"), "ignored": _IGNORED}
 _ACCEPTED: Final = _object({"accepted": _BOOLEAN})
 _ACCEPTED["properties"] |= {"ignored": _IGNORED}

@@ -47,6 +47,8 @@ class StoreChanged:
     """Whether callbacks were added."""
     foreign: bool = False
     """Whether another process made the change."""
+    workers: bool = False
+    """Whether a worker registered here, which a health check follows at once."""
 
 
 @frozen

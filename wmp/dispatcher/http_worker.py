@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +30,7 @@ from wmp.dispatcher.http_guard import GuardedApp
 from wmp.dispatcher.http_parts import JsonAnswer, StrictRoute, refusal, refuse
 from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.models import IdText
+from wmp.dispatcher.registration import SECRET_HEADER, secret_digest
 from wmp.duration import Duration, in_seconds
 from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
 
@@ -113,6 +116,10 @@ class HttpWorker:
         self._seen: OrderedDict[str, int] = OrderedDict()
         self._draining = False
         self._id: str | None = None
+        self._secret: str | None = None
+        """The secret of the registration, which a dispatcher returned."""
+        self._nonce = secrets.token_hex(16)
+        """Shows a dispatcher that a registration is of this process (DSP-10.3)."""
         self.alone = asyncio.Event()
         """Set when no dispatcher was reached for too long: the jobs are stopped (DSP-5.9)."""
         self._failure = ""
@@ -171,6 +178,7 @@ class HttpWorker:
                 "port": self._port,
                 "maxJobs": self._max_jobs,
                 "handlers": self._types,
+                "nonce": self._nonce,
             }
             # Contacts that take longer would end after the dispatchers gave the jobs to others.
             limit = None if self._id is None else max(interval / 2000, _MIN)
@@ -180,7 +188,7 @@ class HttpWorker:
             if registration is not None:
                 if self._id is None:
                     logger.info("worker: registered as %s", registration[0])
-                self._id, interval, retries = registration
+                self._id, self._secret, interval, retries = registration
                 failed, pause = 0, interval / 2000
             elif self._id is None:
                 logger.warning(
@@ -242,7 +250,9 @@ class HttpWorker:
             maximum: Bytes of the answer that are read.
         """
         content = None if document is None else write_json(document)
-        headers = None if document is None else {"Content-Type": "application/json"}
+        headers = {} if document is None else {"Content-Type": "application/json"}
+        if self._secret is not None and method != "GET":
+            headers[SECRET_HEADER] = self._secret
         urls = [] if first is None else [first]
         urls += [url for url in self._dispatchers if url != first]
         answer, failures = None, []
@@ -273,11 +283,16 @@ class HttpWorker:
         app.add_exception_handler(HTTPException, refuse)
 
         @app.get("/health_check/")
-        async def check_health() -> JsonAnswer:
+        async def check_health(
+            wmp_nonce: Annotated[str | None, Header(max_length=100)] = None,
+        ) -> JsonAnswer:
             jobs = [{"_id": id, "attempt": held.attempt} for id, held in self._held.items()]
-            return JsonAnswer(
-                {"jobs": jobs, "maxJobs": self._max_jobs, "free": self._max_jobs - len(jobs)}
-            )
+            free = self._max_jobs - len(jobs)
+            answer = {"jobs": jobs, "maxJobs": self._max_jobs, "free": free}
+            if wmp_nonce is not None:
+                own = secret_digest(self._nonce).encode()
+                answer["registers"] = hmac.compare_digest(wmp_nonce.encode(), own)
+            return JsonAnswer(answer)
 
         @app.post("/jobs/", status_code=202)
         async def take_job(
@@ -467,8 +482,11 @@ def _document(answer: BoundedAnswer) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _registration(answer: BoundedAnswer | None) -> tuple[str, int, int] | None:
-    """Return `_id`, `pingInterval` and `maxRetries`; None if no dispatcher has answered."""
+def _registration(answer: BoundedAnswer | None) -> tuple[str, str | None, int, int] | None:
+    """Return `_id`, `secret`, `pingInterval` and `maxRetries`; None if no dispatcher has answered.
+
+    A dispatcher of another program may return no secret.
+    """
     if answer is None or not answer.good:
         return None
     try:
@@ -480,4 +498,5 @@ def _registration(answer: BoundedAnswer | None) -> tuple[str, int, int] | None:
     numbers = [document.get("pingInterval", _INTERVAL), document.get("maxRetries", _RETRIES)]
     if not all(type(number) is int and number >= 1 for number in numbers):
         return None
-    return document["_id"], *numbers
+    secret = document.get("secret")
+    return document["_id"], secret if isinstance(secret, str) else None, *numbers

@@ -119,7 +119,9 @@ class DispatcherMachine:
         match event:
             case TimePassed():
                 pass
-            case StoreChanged(callbacks, foreign):
+            case StoreChanged(callbacks, foreign, workers):
+                if workers:
+                    self._soon(ClaimPings, now)
                 if callbacks:
                     self._soon(TakeCallbacks, now)
                 self._soon(Place, now + _FOREIGN if foreign else now)

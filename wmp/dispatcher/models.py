@@ -69,9 +69,20 @@ def _header_name(text: str) -> str:
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 _FRAMING: Final = frozenset(
-    ("connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade")
+    (
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "wmp-depth",
+    )
 )
-"""Headers of one connection or of the body: the sender of a request sets them (DSP-7.3)."""
+"""Headers that the sender of a request sets: of one connection, of the body, of the target, and of
+the chain of callbacks (DSP-7.3)."""
 
 
 def _end_to_end(headers: dict[str, str]) -> dict[str, str]:
@@ -196,6 +207,10 @@ class WorkerModel(DocumentModel):
         default_factory=dict,
         max_length=1000,
         description="Its keys are the types of jobs that the worker knows.",
+    )
+    nonce: Annotated[str, Field(min_length=16, max_length=200)] | None = Field(
+        None,
+        description="Random text of the worker, which the worker confirms in a health check.",
     )
 
 

@@ -26,6 +26,12 @@ def crew_number(label: str) -> int:
     return _digest(f"wmp {label}")
 
 
+def http_url(hostname: str, port: int) -> str:
+    """Return the URL of a server at a name or an address."""
+    host = f"[{hostname}]" if ":" in hostname else hostname
+    return f"http://{host}:{port}"
+
+
 def _digest(text: str) -> int:
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8]) >> (64 - _BITS)
@@ -108,17 +114,29 @@ class WorkerRecord(_Record):
     """Whether the worker gets one job at a time, until it completes one (DSP-3.15)."""
     unnamed: bool = False
     """Whether its last health check was answered without the names of its jobs (DSP-4.8)."""
+    address: str | None = None
+    """The address that the hostname had at the registration; None for the hostname as it is."""
+    peer: str | None = None
+    """The network address from which the worker was registered."""
+    trusted: bool = True
+    """Whether the worker need not prove itself (DSP-3.16)."""
+    token: str | None = None
+    """Name of the token with which the worker registered."""
+    secret: str | None = attrs.field(default=None, repr=False)
+    """Digest of the secret of the registration; None if there is no secret."""
+    shown: bool = False
+    """Whether the worker has shown its secret."""
+    answered: bool = True
+    """Whether the worker has answered a health check since it was registered (DSP-10.5)."""
+    credit: int = 0
+    """Jobs that the worker has completed, halved by each that it lost (DSP-3.16)."""
+    registered: int = 0
+    """When the worker was first registered."""
 
     @property
     def label(self) -> str:
         """Name of the worker in documents of jobs."""
         return f"{self.hostname}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """Address of the worker's HTTP server."""
-        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
-        return f"http://{host}:{self.port}"
 
     @property
     def living(self) -> bool:
@@ -127,10 +145,20 @@ class WorkerRecord(_Record):
 
     def free(self, now: int) -> int:
         """Return the number of jobs that the worker may get."""
-        if not self.living or self.pause_until > now:
+        if not self.living or not self.answered or self.pause_until > now:
             return 0
         places = 1 if self.suspect else self.max_jobs
         return max(0, places - len(self.jobs))
+
+    def proven_places(self, now: int) -> int:
+        """Return the number of jobs that the worker may get within what it has proven."""
+        free = self.free(now)
+        return free if self.trusted else max(0, min(free, self.credit - len(self.jobs)))
+
+    @property
+    def unproven(self) -> int:
+        """Number of jobs that the worker has beyond what it has proven."""
+        return 0 if self.trusted else max(0, len(self.jobs) - self.credit)
 
     def out_of_turn(
         self, now: int, pause: int, cause: str, *, suspect: bool, doubled: bool
@@ -207,6 +235,10 @@ class CallbackRecord(_Record):
     path: str
     method: str
     headers: Mapping[str, str] = {}
+    address: str | None = None
+    """The address that the hostname had when the job was created."""
+    depth: int = 0
+    """How many callbacks led to the job, one after the other (DSP-7.4)."""
     job: int | None = None
     """Number of the stored job that does the callback; None before the end of the job."""
 

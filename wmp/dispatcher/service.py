@@ -36,6 +36,9 @@ from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFail
 from wmp.dispatcher.job_document import id_text, number_of
 from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.machine import DispatcherMachine
+from wmp.dispatcher.pinned_client import DEPTH_HEADER, PinnedClient, PinnedTarget
+from wmp.dispatcher.records import WorkerRecord
+from wmp.dispatcher.registration import NONCE_HEADER, Registered, secret_digest
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import Callback
 from wmp.dispatcher.steps.checking import Cancellation
@@ -44,6 +47,7 @@ from wmp.dispatcher.steps.job_steps import Completed
 from wmp.dispatcher.steps.placing import DispatchedJob
 from wmp.dispatcher.steps.refusals import RefusedPost
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
+from wmp.dispatcher.targets import Targets
 from wmp.errors import StoreUnusable, WMPError
 from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
@@ -70,6 +74,10 @@ class Dispatcher:
         wants: Returns the waiting requests of WMP workers, by type.
         offers: Returns the types that the connected WMP workers know.
         crew: Returns the connected WMP workers.
+        open_registration: Whether workers without the secret of their registration are accepted
+            (DSP-10.2).
+        targets: Checks the hosts that clients name; by default only the address from which a
+            request came is allowed.
         label: Label of the instance in the store.
         transport: Carries the requests; for tests.
     """
@@ -84,12 +92,16 @@ class Dispatcher:
         wants: Callable[[], Mapping[str, Sequence[int]]] | None = None,
         offers: Callable[[], Collection[str]] | None = None,
         crew: Callable[[], Sequence[CrewMember]] | None = None,
+        open_registration: bool = False,
+        targets: Targets | None = None,
         label: str = "dispatcher",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.settings = settings or DispatcherSettings()
         self.address = address
         self.token = token
+        self.open_registration = open_registration
+        self.targets = targets or Targets()
         self._open_store = open_store
         self._label = label
         self._transport = transport
@@ -129,15 +141,18 @@ class Dispatcher:
         )
         await self._store.start()
         timeout = self.settings.post_timeout / 1000
-        self._workers = BoundedClient(timeout, self.token, self._transport)
+        self._workers = self._pinned(BoundedClient(timeout, self.token, self._transport))
         # Workers that do not answer jobs take no connections from health checks.
         limit = self.settings.health_timeout / 1000
-        self._checks = BoundedClient(limit, self.token, self._transport, whole=limit)
+        self._checks = self._pinned(BoundedClient(limit, self.token, self._transport, whole=limit))
         self._check_lanes = {good: asyncio.Semaphore(_CHECKS) for good in (True, False)}
         # Callbacks leave with the headers of their submitters, and without the token.
-        self._callbacks = BoundedClient(timeout, None, self._transport)
+        self._callbacks = self._pinned(BoundedClient(timeout, None, self._transport))
         self._running = True
         self._handle(TimePassed())
+
+    def _pinned(self, client: BoundedClient) -> PinnedClient:
+        return PinnedClient(client, self.targets)
 
     async def close(self) -> None:
         """Stop to dispatch, and end the instance: others take over what runs. Idempotent."""
@@ -189,7 +204,9 @@ class Dispatcher:
             StoreError: The store is away.
         """
         outcome = await self._store.run(step)
-        self._handle(StoreChanged(isinstance(outcome, Completed) and outcome.callback))
+        callbacks = isinstance(outcome, Completed) and outcome.callback
+        registered = isinstance(outcome, Registered) and outcome.worker is not None
+        self._handle(StoreChanged(callbacks, workers=registered))
         return outcome
 
     async def read(self, function: Callable[[Any], Any]) -> Any:
@@ -274,9 +291,10 @@ class Dispatcher:
             text = "the dispatcher could not write to its store for too long"
             return JobPosted(assignment, RefusedPost(text, worker_at_fault=False))
         headers = {"Wmp-Dispatcher": self.address, "Content-Type": "application/json"}
-        url = f"{assignment.worker.url}/jobs/"
+        target = PinnedTarget.of(assignment.worker)
+        url = f"{target.url}/jobs/"
         try:
-            answer = await self._workers.ask("POST", url, assignment.document, headers)
+            answer = await self._workers.ask("POST", target, "/jobs/", assignment.document, headers)
         except RequestFailed as error:
             if not error.sent:
                 text = f"{url} cannot be reached: {error}"
@@ -295,15 +313,42 @@ class Dispatcher:
         begun = not 400 <= answer.code < 500
         return JobPosted(assignment, RefusedPost(text, counts=True, begun=begun))
 
+    def _lane_of(self, worker: WorkerRecord) -> asyncio.Semaphore:
+        """Return the lane of the health checks of a worker: those that answer have their own."""
+        good = worker.failed_pings == 0 and worker.answered and not worker.dead
+        return self._check_lanes[good]
+
+    async def confirms(self, target: PinnedTarget, nonce: str) -> bool:
+        """Ask the program at the address of a worker whether a registration is its own (DSP-10.3).
+
+        Args:
+            target: The worker, with the address of the registration.
+            nonce: The nonce of the registration, of which only the digest is sent.
+        """
+        head = {NONCE_HEADER: secret_digest(nonce)}
+        async with self._check_lanes[False]:
+            try:
+                answer = await self._checks.ask(
+                    "GET",
+                    target,
+                    "/health_check/",
+                    headers=head,
+                    maximum=self.settings.max_health_answer,
+                )
+                document = await asyncio.to_thread(answer.json) if answer.good else None
+            except (RequestFailed, ValueError):
+                return False
+        return isinstance(document, dict) and document.get("registers") is True
+
     async def _ping(self, action: PingWorker) -> None:
         worker = action.worker
         jobs = error = None
         maximum = self.settings.max_health_answer
         # The wait for a turn is no failure of the worker, so it counts for no time-out (DSP-5.11).
-        async with self._check_lanes[worker.failed_pings == 0 and not worker.dead]:
+        async with self._lane_of(worker):
             try:
-                url = f"{worker.url}/health_check/"
-                answer = await self._checks.ask("GET", url, maximum=maximum)
+                target = PinnedTarget.of(worker)
+                answer = await self._checks.ask("GET", target, "/health_check/", maximum=maximum)
             except RequestFailed as failure:
                 error = str(failure)
             else:
@@ -320,25 +365,30 @@ class Dispatcher:
         self._handle(WorkerPinged(worker.id, action.began, error, jobs))
 
     async def _cancel(self, cancellation: Cancellation) -> None:
-        url = f"{cancellation.worker.url}/jobs/{id_text(cancellation.id)}"
-        answered = False
+        target = PinnedTarget.of(cancellation.worker)
+        path = f"/jobs/{id_text(cancellation.id)}?attempt={cancellation.attempt}"
+        maximum, answered = self.settings.max_health_answer, False
         try:
-            url += f"?attempt={cancellation.attempt}"
-            answer = await self._checks.ask("DELETE", url, maximum=self.settings.max_health_answer)
+            answer = await self._checks.ask("DELETE", target, path, maximum=maximum)
             answered = answer.code < 500
         except RequestFailed as error:
+            url = target.url + path
             logger.warning("dispatcher: the cancellation %s was not answered: %s", url, error)
         self._handle(CancellationAnswered(cancellation, answered))
 
     async def _call_back(self, callback: Callback) -> None:
         record, error = callback.record, None
-        host = f"[{record.hostname}]" if ":" in record.hostname else record.hostname
+        target = PinnedTarget.of(record)
         path = record.path if record.path.startswith("/") else f"/{record.path}"
-        url = f"http://{host}:{record.port}{path}"
+        url = target.url + path
         body = None if record.method == "GET" else write_json(callback.document)
-        headers = {"Content-Type": "application/json", **record.headers}
+        headers = {
+            "Content-Type": "application/json",
+            **record.headers,
+            DEPTH_HEADER: str(record.depth + 1),
+        }
         try:
-            answer = await self._callbacks.ask(record.method, url, body, headers)
+            answer = await self._callbacks.ask(record.method, target, path, body, headers)
             if not answer.good:
                 error = f"{url} answered {answer.code}; expected 2xx"
         except RequestFailed as failure:

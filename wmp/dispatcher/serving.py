@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from wmp.dispatcher.http_worker import HttpWorker
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.crew import CrewMember
+from wmp.dispatcher.targets import Targets, read_target
 from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
@@ -70,6 +71,8 @@ async def serve_dispatcher(
     bind: Sequence[str] = (),
     address: str | None = None,
     allow_hosts: Sequence[str] = (),
+    allow_targets: Sequence[str] = (),
+    open_registration: bool = False,
     token: str | None = None,
     security: Security | None = None,
     report: Callable[[str], object],
@@ -85,6 +88,8 @@ async def serve_dispatcher(
         bind: Endpoints for WMP workers.
         address: URL of this dispatcher for workers; by default made of ``http``.
         allow_hosts: Further names and addresses of this dispatcher (DSP-6.10).
+        allow_targets: Hosts and networks to which requests may be sent (DSP-11.1).
+        open_registration: Whether workers without the secret of their registration are accepted.
         token: Bearer token.
         security: Keys for the endpoints.
         report: Called with each line for the user.
@@ -97,6 +102,7 @@ async def serve_dispatcher(
     check_open(host, token, "--http")
     named = socket.gethostname() if host in _EVERY else host
     hosts = _hosts(host, named, _host_of(address), allowed=allow_hosts)
+    targets = Targets([read_target(text) for text in allow_targets])
     quiet_libraries()
     stopped = asyncio.Event()
     with on_signals(stopped.set):
@@ -104,6 +110,7 @@ async def serve_dispatcher(
         of_manager = open_file() if bind and open_file is not None else store
         manager = _StoreManager(*bind, store=of_manager, security=security) if bind else None
         bound = bound_socket(host, port)
+        targets.add_own_ports([bound.getsockname()[1]])
         dispatcher = Dispatcher(
             open_file or (lambda: _open_store(store)),
             settings,
@@ -112,12 +119,15 @@ async def serve_dispatcher(
             wants=None if manager is None else manager.wants,
             offers=None if manager is None else manager.offers,
             crew=None if manager is None else manager.crew,
+            open_registration=open_registration,
+            targets=targets,
             label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
         )
         server = HttpServer(make_api(dispatcher, hosts), host, port, bound)
         async with dispatcher:
             if manager is not None:
                 await manager.start()
+                targets.add_own_ports(_ports(manager.endpoints))
             try:
                 async with server:
                     report(
@@ -132,6 +142,14 @@ async def serve_dispatcher(
                 if manager is not None:
                     await manager.close(0.0)
     return 0
+
+
+def _ports(endpoints: Iterable[str]) -> Iterator[int]:
+    """Yield the ports of the endpoints of TCP."""
+    for endpoint in endpoints:
+        port = endpoint.rpartition(":")[2]
+        if endpoint.startswith("tcp://") and port.isdigit():
+            yield int(port)
 
 
 def _host_of(address: str | None) -> str | None:

@@ -39,7 +39,12 @@ class DispatcherSettings:
     max_refusals: int = _setting("jobs.max_refusals", 10)
     unnamed_timeout: int = _setting("jobs.unnamed_timeout", 600_000, 1)
     pause: int = _setting("workers.pause", 1_000)
+    max_unproven: int = _setting("workers.max_unproven", 100, 1)
+    max_per_address: int = _setting("workers.max_per_address", 100, 1)
+    max_workers: int = _setting("workers.max_workers", 2_000, 1)
+    max_handlers: int = _setting("workers.max_handlers", 8 << 10, 2)
     callback_retries: int = _setting("callbacks.retries", 5)
+    max_callback_depth: int = _setting("callbacks.max_depth", 4)
     max_body: int = _setting("http.max_body", 1 << 20, 1)
 
 

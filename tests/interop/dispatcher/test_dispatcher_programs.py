@@ -181,3 +181,40 @@ def test_every_job_ends_although_every_process_is_killed(tmp_path: Path) -> None
     assert (report["open"], report["lost"], report["wrong"]) == (0, 0, 0), report
     assert report["never executed"] == 0
     assert report["kills"] == 11
+
+
+@pytest.mark.rule("DSP-10.2", "DSP-11.1", "DSP-11.3")
+def test_flags_open_the_registration_and_allow_targets(folder: Path) -> None:
+    with socket.socket() as reserved:
+        # Nobody listens here, so no request arrives.
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        worker = {"hostname": "127.0.0.1", "port": port, "maxJobs": 1}
+        argv = ("--store", "jobs.db", "--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
+        with wmp("dispatcher", *argv, cwd=folder) as program:
+            url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
+            wmp_port = int(program.wait_for_line("WMP workers connect to").rpartition(":")[2])
+            assert _register(url, worker) == [200, 409]
+            for own in (int(url.rpartition(":")[2]), wmp_port):
+                assert _register(url, {**worker, "port": own}) == [403, 403]
+            assert _register(url, {**worker, "hostname": "192.0.2.8"}) == [403, 403]
+        for flag in (("--open-registration",), ("--profile", "seed")):
+            allowed = ("--allow-target", f"192.0.2.0/24:{port}")
+            with wmp("dispatcher", *argv, *flag, *allowed, cwd=folder) as program:
+                url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
+                assert _register(url, {**worker, "hostname": "192.0.2.8", "port": 1}) == [403, 403]
+                assert _register(url, {**worker, "port": port}) == [200, 200]
+        flags = ("--allow-target", "169.254.0.0/16")
+        with wmp("dispatcher", *argv, *flags, cwd=folder) as program:
+            program.wait_for_line("no request is ever sent to a link-local address")
+            assert program.ends() == 2
+
+
+def _register(url: str, worker: dict[str, object]) -> list[int]:
+    """Register a worker twice without its secret; return the codes of the answers."""
+    return [
+        httpx.put(
+            f"{url}/dispatcher/workers/", json=worker, timeout=WAIT, trust_env=False
+        ).status_code
+        for _ in range(2)
+    ]

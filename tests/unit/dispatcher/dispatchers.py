@@ -8,6 +8,7 @@ from typing import Any
 from tests.unit.store.stores import Clock
 from wmp.dispatcher.job_document import NewJobDocument, number_of
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.registration import Registrant
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.checking import Check
 from wmp.dispatcher.steps.job_steps import Create, Finish, read_document, read_job
@@ -39,10 +40,17 @@ class Party:
         assert number is not None
         return number
 
-    def register(self, port: int = 8082, places: int = 1, *types: str) -> int:
+    def register(
+        self, port: int = 8082, places: int = 1, *types: str, by: Registrant | None = None
+    ) -> int:
+        return int(self.registered(port, places, *types, by=by).worker.id)
+
+    def registered(
+        self, port: int = 8082, places: int = 1, *types: str, by: Registrant | None = None
+    ) -> Any:
         handlers = dict.fromkeys(types or ("resize",), True)
-        registered = self.run(Register(self.settings, "127.0.0.1", port, places, handlers))
-        return int(registered.id)
+        by = by or Registrant()
+        return self.run(Register(self.settings, "127.0.0.1", port, places, handlers, by))
 
     def place(self, **more: Any) -> Any:
         return self.run(Place(self.settings, **more))

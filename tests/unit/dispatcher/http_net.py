@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,15 @@ from wmp.dispatcher.api import make_api
 from wmp.dispatcher.http_worker import HttpWorker
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.targets import Targets
 from wmp.store.sqlite.sqlite_store import SqliteStore
+
+
+async def resolve_by_table(hostname: str) -> Sequence[str]:
+    """Return addresses of loopback: no test asks a resolver of the system."""
+    if hostname == "localhost":
+        return ["::1", "127.0.0.1"]
+    raise OSError(f"{hostname} is not in the table of the tests")
 
 
 class Net(httpx.AsyncBaseTransport):
@@ -76,7 +84,7 @@ async def dispatcher_on(
         settings,
         address=f"http://127.0.0.1:{port}",
         transport=net,
-        **more,
+        **{"targets": Targets(resolve=resolve_by_table), **more},
     )
     async with dispatcher:
         net.apps[port] = make_api(dispatcher)

@@ -158,9 +158,10 @@ def test_a_worker_resigns_by_its_hostname_and_port(tmp_path: Path) -> None:
         await client.post(JOBS, json={"type": "resize"})
         given = await first.given.get()
         await client.put(WORKERS, json={**WORKER, "port": 8083})
+        secret = {"Wmp-Worker-Secret": worker["secret"]}
         # The whole document of the registration, and the two names alone.
         for body in ({**worker, "pingInterval": 1}, {"hostname": "127.0.0.1", "port": 8082}):
-            answer = await client.request("DELETE", WORKERS, json=body)
+            answer = await client.request("DELETE", WORKERS, json=body, headers=secret)
             assert answer.status_code == 200
             assert answer.json()["isResigned"] is True
             assert answer.json().get("ignored", []) == []

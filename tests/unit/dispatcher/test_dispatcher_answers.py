@@ -29,7 +29,7 @@ def test_fields_that_the_schema_does_not_have_are_ignored_and_named(
             "type": "resize",
             "prority": 5,
             "execution": {"timout": 1},
-            "callback": {"hostname": "a", "didCallbackSuccessfully": False, "pat": "/"},
+            "callback": {"hostname": "127.0.0.1", "didCallbackSuccessfully": False, "pat": "/"},
         }
         created = [await client.post(JOBS, json=job) for _ in range(2)]
         for answer in created:
@@ -59,11 +59,13 @@ def test_fields_that_the_schema_does_not_have_are_ignored_and_named(
 def test_an_ignored_field_of_a_completion_is_named(tmp_path: Path) -> None:
     async def test(net: Net, client: Client) -> None:
         net.apps[8082] = worker = FakeWorker()
-        await client.put(WORKERS, json=WORKER)
+        secret = (await client.put(WORKERS, json=WORKER)).json()["secret"]
         await client.post(JOBS, json={"type": "resize"})
         given = await worker.given.get()
         done = {"attempt": 1, "status": "s", "results": 1}
-        answer = await client.post(f"{JOBS}{given['_id']}/completion", json=done)
+        head = {"Wmp-Worker-Secret": secret}
+        path = f"{JOBS}{given['_id']}/completion"
+        answer = await client.post(path, json=done, headers=head)
         assert answer.json() == {"accepted": True, "ignored": ["results"]}
         check_fields(answer.json(), SCHEMAS["Accepted"], "Accepted")
 

@@ -106,6 +106,7 @@ def test_the_literal_documents_of_the_schema_work(tmp_path: Path) -> None:
         done = await client.post(
             f"{JOBS}{given['_id']}/completion",
             json={"attempt": 1, "status": "s", "result": {"width": 3}},
+            headers={"Wmp-Worker-Secret": answer.json()["secret"]},
         )
         assert done.json() == {"accepted": True}
         document = await ended(client, given["_id"])
@@ -340,6 +341,8 @@ def test_capacity_counts_places_and_queued_jobs(tmp_path: Path) -> None:
         net.apps[8082] = FakeWorker()
         await client.put(WORKERS, json=WORKER)
         await client.post(JOBS, json={"type": "other"})
+        while not (await client.get("/dispatcher/capacity")).json()["free"]:
+            pass  # the worker gets jobs when it has answered its first health check
         assert (await client.get("/dispatcher/capacity")).json() == {
             "workers": 1,
             "maxJobs": 2,
@@ -457,7 +460,8 @@ def test_a_worker_that_resigns_loses_its_jobs(tmp_path: Path) -> None:
         await client.post(JOBS, json={"type": "resize"})
         given = await first.given.get()
         await client.put(WORKERS, json={**WORKER, "port": 8083})
-        answer = await client.delete(f"{WORKERS}{worker['_id']}")
+        secret = {"Wmp-Worker-Secret": worker["secret"]}
+        answer = await client.delete(f"{WORKERS}{worker['_id']}", headers=secret)
         assert answer.json()["isResigned"] is True
         assert (await second.given.get())["_id"] == given["_id"]
 
@@ -482,13 +486,14 @@ def test_a_callback_has_the_document_and_the_headers(tmp_path: Path) -> None:
     async def test(net: Net, client: Client) -> None:
         worker, called = FakeWorker(), FakeWorker()
         net.apps[8082], net.apps[9000] = worker, called
-        await client.put(WORKERS, json=WORKER)
+        secret = (await client.put(WORKERS, json=WORKER)).json()["secret"]
         callback = {"hostname": "127.0.0.1", "port": 9000, "path": "/done"}
         job = await client.post(JOBS, json={"type": "resize", "callback": callback})
         await worker.given.get()
         await client.post(
             f"{JOBS}{job.json()['_id']}/completion",
             json={"attempt": 1, "status": "f", "result": {"error": "E", "message": "m"}},
+            headers={"Wmp-Worker-Secret": secret},
         )
         document = await called.given.get()
         assert (document["status"], document["result"]["error"]) == ("f", "E")

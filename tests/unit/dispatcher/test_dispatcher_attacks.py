@@ -229,8 +229,11 @@ def test_slow_health_checks_delay_no_other(tmp_path: Path, monkeypatch: pytest.M
         hanging: set[int] = set()
 
         async def hang(scope: Any, receive: Any, send: Any) -> None:
-            hanging.add(scope["server"][1])
-            await asyncio.Event().wait()
+            port = scope["server"][1]
+            if port in hanging:
+                await asyncio.Event().wait()
+            hanging.add(port)
+            await Liar(200, b"{}")(scope, receive, send)
 
         net.apps[8082] = honest
         settings = attrs.evolve(FAST, health_timeout=1000)
@@ -242,7 +245,7 @@ def test_slow_health_checks_delay_no_other(tmp_path: Path, monkeypatch: pytest.M
             for port in range(8100, 8108):
                 net.apps[port] = hang
                 await client.put(WORKERS, json={**WORKER, "port": port})
-            # Each slow worker fails its first check, and has its further ones in another lane. The
+            # Each slow worker fails its second check, and has its further ones in another lane. The
             # dispatcher removes a worker that failed often, perhaps before the last worker fails.
             waiting = set(range(8100, 8108))
             while waiting:

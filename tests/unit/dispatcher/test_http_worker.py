@@ -270,9 +270,10 @@ def test_a_completion_is_sent_until_a_dispatcher_answers(
 def test_a_worker_that_reaches_no_dispatcher_stops_its_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
 
     def wait(document: Any, job: Any) -> None:
+        begun.set()
         while not job.cancelled:
             stopped.wait(0.001)
         stopped.set()
@@ -286,7 +287,7 @@ def test_a_worker_that_reaches_no_dispatcher_stops_its_jobs(
             net.client(8081) as client,
         ):
             await client.post("/dispatcher/jobs/", json={"type": "echo"})
-            await until(lambda: "POST 8082/jobs/" in net.seen)
+            await until(begun.is_set)
             api = net.apps[8081]
             del net.apps[8081]
             await worker.alone.wait()

@@ -283,11 +283,12 @@ def test_an_answer_that_is_no_acceptance_gives_the_job_to_another_worker(
             assert wrong.cancelled.empty()
         document = (await client.get(f"{WORKERS}{registered['_id']}")).json()
         assert document["lastError"] == answer
-        await client.put(WORKERS, json={**WORKER, "port": 8083})
+        second = (await client.put(WORKERS, json={**WORKER, "port": 8083})).json()
         given = await right.given.get()
         assert (given["_id"], given["execution"]["attempt"]) == (job["_id"], 2)
         done = {"attempt": 2, "status": "s", "result": 1}
-        await client.post(f"{JOBS}{job['_id']}/completion", json=done)
+        secret = {"Wmp-Worker-Secret": second["secret"]}
+        await client.post(f"{JOBS}{job['_id']}/completion", json=done, headers=secret)
         assert (await ended(client, job["_id"]))["status"] == "s"
 
     serve(tmp_path, test)

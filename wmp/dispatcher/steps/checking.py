@@ -129,7 +129,7 @@ class Check:
                 StoredJobInput.OVERRUN, [dispatch.id], [dispatch.attempt], [_TIMEOUT]
             )
             store.change(change)
-            close_dispatch(store, dispatch)
+            close_dispatch(store, dispatch, lost=True)
             if worker is not None:
                 cancellations.append(_cancellation(worker, dispatch, awaited=False))
             return True

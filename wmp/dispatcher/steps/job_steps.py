@@ -8,7 +8,8 @@ import attrs
 from attrs import frozen
 
 from wmp.dispatcher.job_document import CODEC, NewJobDocument, job_document
-from wmp.dispatcher.records import CallbackRecord, DispatchRecord
+from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord
+from wmp.dispatcher.registration import shows_secret
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import add_callback
 from wmp.dispatcher.steps.taking_back import close_dispatch, give_up_dispatching, take_back
@@ -94,9 +95,12 @@ class Create:
         """
         new = self.job
         callback = CallbackRecord.read(store, job.id)
-        wanted = None if new.callback is None else CallbackRecord(job.id, **new.callback)
+        wanted = None
+        if new.callback is not None:
+            record = CallbackRecord(job.id, **new.callback)
+            wanted = attrs.evolve(record, address=None, depth=0)
         if callback is not None:
-            callback = attrs.evolve(callback, job=None)
+            callback = attrs.evolve(callback, job=None, address=None, depth=0)
         return (
             job.kind.role == new.type
             and job.payload == new.payload_of(job.id)
@@ -143,6 +147,8 @@ class Completed:
     """Whether the completion had an effect (DSP-3.10)."""
     callback: bool = False
     """Whether a callback was added."""
+    forbidden: bool = False
+    """Whether the completion lacks the secret of the worker that has the job."""
 
 
 _ENDS: Final = {"s": StoredJobInput.SUCCEED, "f": StoredJobInput.FAIL}
@@ -158,6 +164,10 @@ class Finish:
     """``s``, ``f`` or ``x``."""
     payload: bytes
     """The result, or the error in the form of WMP workers."""
+    secret: str | None = attrs.field(default=None, repr=False)
+    """The secret that the completion carries (DSP-10.2)."""
+    required: bool = False
+    """Whether the completion must carry the secret of the worker that has the job."""
 
     def run(self, store: StoreTransaction) -> Completed:
         """Run the step."""
@@ -167,20 +177,29 @@ class Finish:
         dispatch = DispatchRecord.read(store, self.id)
         if job.state not in OPEN or job.attempt != self.attempt:
             return Completed(known=True, counts=False)
+        if dispatch is None or dispatch.attempt != self.attempt or dispatch.worker is None:
+            # A WMP worker has the job, or nobody: an `_id` is no proof (DSP-3.10).
+            return Completed(known=True, counts=False)
+        worker = WorkerRecord.read(store, dispatch.worker)
+        if worker is None:
+            if self.required:
+                return Completed(known=True, counts=False)
+        elif not shows_secret(worker, self.secret, required=self.required):
+            return Completed(known=True, counts=False, forbidden=True)
+        elif self.secret is not None and not worker.shown:
+            attrs.evolve(worker, shown=True).write(store)
         if self.status == "x":
             return Completed(known=True, counts=self._give_back(store, dispatch, job))
         change = JobChanges(_ENDS[self.status], [self.id], [self.attempt], [self.payload])
         counts = store.change(change).states[0] in ENDED
-        if counts and dispatch is not None and dispatch.open:
+        if counts and dispatch.open:
             close_dispatch(store, dispatch, completed=True)
         callback = counts and add_callback(store, self.id)
         return Completed(known=True, counts=counts, callback=callback)
 
-    def _give_back(
-        self, store: StoreTransaction, dispatch: DispatchRecord | None, job: StoredJob
-    ) -> bool:
+    def _give_back(self, store: StoreTransaction, dispatch: DispatchRecord, job: StoredJob) -> bool:
         """Take a job back that its worker has stopped: it was cancelled, or the worker ends."""
-        if dispatch is None or not dispatch.open or dispatch.attempt != self.attempt:
+        if not dispatch.open:
             return False
         if job.instance == store.me:
             take_back(store, dispatch, job, "the worker stopped the job", cost=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from attrs import frozen
@@ -13,6 +13,7 @@ from wmp.dispatcher.job_document import CODEC, job_document
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.taking_back import give_up_dispatching
+from wmp.dispatcher.steps.turns import Turns
 from wmp.message import DEFAULT_NEEDS, Kind
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.stored_job import StoredJobInput, StoredJobState
@@ -84,20 +85,20 @@ class Place:
         """Run the step."""
         cooling: list[tuple[int, int]] = []
         left, more, dues = 0, False, list[int]()
-        workers = WorkerRecord.all(store)
-        places = {worker.id: worker.free(store.now) for worker in workers}
-        for queued in store.queued(counted=True) if any(places.values()) else ():
+        turns = Turns(WorkerRecord.all(store), store.now, self.settings.max_unproven)
+        for queued in store.queued(counted=True) if turns else ():
+            role = queued.kind.role
             if not for_http(queued.kind):
                 continue
-            knowing = [worker.id for worker in workers if queued.kind.role in worker.handlers]
-            free = [places[id] for id in knowing]
             if queued.wait:
-                if knowing:
+                if turns.knows(role):
                     dues.append(queued.wait)
                 continue
-            total = min(queued.count or 0, _MAX)
-            count = share(total, free, self.wants.get(queued.kind.role, ()))
-            left += min(total, sum(free)) - count
+            capacity = turns.capacity(role)
+            total = min(queued.count or 0, _MAX, capacity)
+            wants = self.wants.get(role, ())
+            count = min(total, share(total, turns.offered(role), wants)) if wants else total
+            left += total - count
             if not count:
                 continue
             reserved = store.reserve(Reservation(queued.kind, count, _MAX_BYTES))
@@ -106,8 +107,8 @@ class Place:
                 dispatch = DispatchRecord(id, attempt, store.me, store.now, refusals=refusals)
                 dispatch.write(store)
                 cooling.append((id, attempt))
-            _take(places, knowing, len(reserved.ids))
-            more = more or (reserved.more and any(places[id] for id in knowing))
+                turns.take(role)
+            more = more or (reserved.more and turns.capacity(role) > 0)
         placed = Placed((), cooling, left, more, min(dues, default=None))
         if self.settings.cooldown_period:
             return placed
@@ -126,13 +127,6 @@ def for_http(kind: Kind) -> bool:
     return kind.codec == CODEC and kind.needs == DEFAULT_NEEDS and not kind.role.startswith("wmp.")
 
 
-def _take(places: dict[int, int], knowing: Sequence[int], count: int) -> None:
-    """Count the places that jobs of a kind will take."""
-    for _ in range(count):
-        maximum = max(knowing, key=lambda id: places[id])
-        places[maximum] -= 1
-
-
 @frozen
 class Assign:
     """Gives jobs in `d` to workers, if they are still `d` and the dispatcher's own (DSP-3.3)."""
@@ -147,6 +141,7 @@ class Assign:
         ids = [id for id, _ in self.jobs]
         jobs = {job.id: job for job in _read(store, ids)}
         workers = {worker.id: worker for worker in WorkerRecord.all(store)} if ids else {}
+        turns = Turns(workers.values(), store.now, self.settings.max_unproven)
         for id, attempt in self.jobs:
             dispatch, job = DispatchRecord.read(store, id), jobs.get(id)
             if (
@@ -158,11 +153,13 @@ class Assign:
                 or (job.instance, job.attempt) != (store.me, attempt)
             ):
                 continue
-            worker = _most_free(workers.values(), job.kind.role, store.now)
-            if worker is None or job.state is not StoredJobState.RESERVED:
+            reserved = job.state is StoredJobState.RESERVED
+            number = turns.take(job.kind.role) if reserved else None
+            if number is None:
                 give_up_dispatching(store, dispatch)
                 continue
-            worker = workers[worker.id] = attrs.evolve(worker, jobs=(*worker.jobs, id))
+            worker = workers[number]
+            worker = workers[number] = attrs.evolve(worker, jobs=(*worker.jobs, id))
             worker.write(store)
             limit = job.terms.run_limit
             dispatch = attrs.evolve(
@@ -188,9 +185,3 @@ class Assign:
 def _read(store: StoreTransaction, ids: Sequence[int]) -> Sequence[StoredJob]:
     where = JobFilter(ids=ids)
     return store.jobs(where, after=min(ids) - 1, limit=len(ids), payloads=True) if ids else ()
-
-
-def _most_free(workers: Any, role: str, now: int) -> WorkerRecord | None:
-    """Return the worker with the most free places that knows a type (DSP-3.4)."""
-    candidates = [worker for worker in workers if role in worker.handlers and worker.free(now)]
-    return max(candidates, key=lambda worker: (worker.free(now), -worker.id), default=None)

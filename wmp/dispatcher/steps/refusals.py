@@ -105,6 +105,8 @@ class TakeBack:
             suspect=suspect,
             doubled=refusal.answered,
         )
+        if not refusal.answered:
+            _doubt(store, dispatch.worker)
         if pause is None or worker is None:
             return TakenBack(None, cancellation)
         line = (
@@ -112,6 +114,13 @@ class TakeBack:
             f"{worker.label} gets no job for {pause / 1000:g} s"
         )
         return TakenBack(line, cancellation)
+
+
+def _doubt(store: StoreTransaction, id: int) -> None:
+    """Give no further job to a stranger that is not there, until it answers a health check."""
+    worker = WorkerRecord.read(store, id)
+    if worker is not None and not worker.trusted and not worker.credit:
+        attrs.evolve(worker, answered=False, next_ping=store.now).write(store)  # DSP-10.5
 
 
 def _wait(settings: DispatcherSettings, refusals: int) -> int:
@@ -133,7 +142,7 @@ def _fail(store: StoreTransaction, dispatch: DispatchRecord, text: str) -> None:
         failures=[StoredFailure(dispatch.attempt, name, text)],
     )
     store.change(change)
-    close_dispatch(store, dispatch)
+    close_dispatch(store, dispatch, lost=True)
 
 
 @frozen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
@@ -11,9 +13,15 @@ from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, StoredFailure
 
+_MAX_CREDIT: Final = 100_000
+
 
 def close_dispatch(
-    store: StoreTransaction, dispatch: DispatchRecord, *, completed: bool = False
+    store: StoreTransaction,
+    dispatch: DispatchRecord,
+    *,
+    completed: bool = False,
+    lost: bool = False,
 ) -> None:
     """Make a dispatch history, and free the place at its worker (DSP-4.4).
 
@@ -21,13 +29,20 @@ def close_dispatch(
         store: The transaction.
         dispatch: The dispatch.
         completed: Whether the worker has completed the job, so that it is no longer suspect.
+        lost: Whether the worker has lost or refused the job, which costs half of its credit.
     """
     attrs.evolve(dispatch, closed=True).write(store)
-    if dispatch.worker is not None:
-        worker = WorkerRecord.read(store, dispatch.worker)
-        if worker is not None and (dispatch.id in worker.jobs or (completed and worker.suspect)):
-            suspect = worker.suspect and not completed
-            attrs.evolve(worker.without(dispatch.id), suspect=suspect).write(store)
+    worker = None if dispatch.worker is None else WorkerRecord.read(store, dispatch.worker)
+    if worker is None:
+        return
+    after = worker.without(dispatch.id)
+    if completed:
+        after = attrs.evolve(after, suspect=False)
+    if not worker.trusted and (completed or lost):
+        credit = min(worker.credit + 1, _MAX_CREDIT) if completed else worker.credit // 2
+        after = attrs.evolve(after, credit=credit)
+    if after != worker:
+        after.write(store)
 
 
 def give_up_dispatching(store: StoreTransaction, dispatch: DispatchRecord) -> None:
@@ -106,7 +121,7 @@ def take_back(
                 waits_ms=[wait] if wait else None,
             )
         )
-    close_dispatch(store, dispatch)
+    close_dispatch(store, dispatch, lost=bool(cost or noted))
 
 
 def put_out_of_turn(

@@ -91,7 +91,11 @@ def _no_place(
 ) -> str:
     """Return why the workers that know a type get no job now."""
     places = sum(worker.max_jobs for worker in knowing) + sum(entry.places for entry in crew)
-    out = [worker for worker in knowing if worker.pause_until > now or worker.suspect]
+    out = [
+        worker
+        for worker in knowing
+        if worker.pause_until > now or worker.suspect or not worker.answered
+    ]
     if len(out) == len(knowing) and not crew:
         text = f"no worker that knows the type {role!r} gets a job now"
     else:
@@ -102,6 +106,9 @@ def _no_place(
     for worker in out[:_SHOWN]:
         if worker.pause_until > now:
             turn = f"is out of turn until {date_text(worker.pause_until)}"
+        elif not worker.answered:
+            text += f"; {worker.label} has not answered a health check since it registered"
+            continue
         else:
             turn = "gets one job at a time until it completes one"
         text += f"; {worker.label} {turn}: {worker.refusal or 'it did not complete its last jobs'}"

@@ -7,9 +7,16 @@ from itertools import islice
 from typing import Any, Final
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord, worker_number
+from wmp.dispatcher.registration import (
+    Registered,
+    Registrant,
+    is_same_address,
+    secret_digest,
+    shows_secret,
+)
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.checking import Cancellation
 from wmp.store.transaction import StoreTransaction
@@ -29,12 +36,27 @@ class Register:
     port: int
     max_jobs: int
     handlers: Mapping[str, Any]
+    by: Registrant = field(factory=Registrant)
 
-    def run(self, store: StoreTransaction) -> WorkerRecord:
+    def run(self, store: StoreTransaction) -> Registered:
         """Run the step."""
+        by = self.by
         id = worker_number(self.hostname, self.port)
         known = WorkerRecord.read(store, id)
-        usual = known is not None and not known.dead and not known.resigned
+        usual = known is not None and known.living
+        shown = known is not None and shows_secret(known, by.secret, required=True)
+        others = [] if by.trusted else self._others(store, id)
+        if (known is not None and usual and not self._may_replace(known)) or (
+            others and not by.confirmed
+        ):
+            return Registered(None, taken=True)
+        for other in others:  # other names of the same server, which strangers registered
+            attrs.evolve(other, resigned=True, next_ping=store.now).write(store)
+        if known is None:
+            full = self._make_place(store)
+            if full is not None:
+                return Registered(None, full=full)
+        secret = by.secret if shown else by.new
         worker = WorkerRecord(
             id,
             self.hostname,
@@ -44,7 +66,17 @@ class Register:
             known.jobs if known is not None else (),
             last_pinged=store.now,
             next_ping=known.next_ping if known is not None and usual else store.now,
+            address=by.address,
+            peer=by.peer,
+            trusted=by.trusted,
+            token=by.token,
+            secret=None if secret is None else secret_digest(secret),
+            shown=shown,
+            answered=by.trusted or by.confirmed,
+            registered=store.now if known is None else known.registered,
         )
+        if known is not None and (shown or by.confirmed or not by.required):
+            worker = attrs.evolve(worker, credit=known.credit)
         if known is not None and usual:
             # A worker registers often, and is not sound only because it did (DSP-3.15).
             worker = attrs.evolve(
@@ -54,9 +86,78 @@ class Register:
                 refusal=known.refusal,
                 suspect=known.suspect,
                 unnamed=known.unnamed,
+                answered=worker.answered or known.answered,
             )
+            if not worker.answered:
+                # Registrations do not multiply the checks of a port that does not answer.
+                wait = _AGAIN << min(known.failed_pings, 5)
+                worker = attrs.evolve(
+                    worker,
+                    failed_pings=known.failed_pings,
+                    last_error=known.last_error,
+                    next_ping=min(known.next_ping, store.now + wait),
+                )
         worker.write(store)
-        return worker
+        return Registered(worker, secret)
+
+    def _others(self, store: StoreTransaction, id: int) -> Sequence[WorkerRecord]:
+        """Return the living entries of the same server under other names."""
+        return [
+            worker
+            for worker in WorkerRecord.all(store)
+            if worker.id != id
+            and worker.living
+            and worker.port == self.port
+            and is_same_address(worker.address, self.by.address)
+        ]
+
+    def _may_replace(self, known: WorkerRecord) -> bool:
+        """Return whether the request may replace an entry that is alive (DSP-10.3)."""
+        by = self.by
+        same_token = by.token is not None and by.token == known.token
+        return (
+            known.secret is None
+            or by.confirmed
+            or same_token
+            or shows_secret(known, by.secret, required=by.required)
+        )
+
+    def _make_place(self, store: StoreTransaction) -> str | None:
+        """Make place for a new entry; return why there is none (DSP-10.4)."""
+        workers = WorkerRecord.all(store)
+        settings = self.settings
+        same = [worker for worker in workers if not worker.trusted and worker.peer == self.by.peer]
+        if not self.by.trusted and len(same) >= settings.max_per_address:
+            why = (
+                f"{self.by.peer} has {len(same)} registrations, the maximum "
+                "(workers.max_per_address), and each of them answers; resign some of them"
+            )
+        elif len(workers) >= settings.max_workers:
+            same = [worker for worker in workers if not worker.trusted]
+            why = (
+                f"{len(workers)} workers are registered, the maximum (workers.max_workers); "
+                "resign some of them"
+            )
+        else:
+            return None
+        idle = [worker for worker in same if not worker.jobs and not worker.credit]
+        gone = [worker for worker in idle if not worker.living or worker.failed_pings]
+        chosen = gone or [worker for worker in idle if not worker.answered] or idle
+        if not chosen:
+            return why
+        oldest = min(chosen, key=lambda worker: worker.registered)
+        store.remove(WorkerRecord.SORT, oldest.id)
+        return None
+
+
+@frozen
+class Resigned:
+    """The answer to a resignation."""
+
+    worker: WorkerRecord | None
+    """None: there is no such worker, or the request may not resign it."""
+    forbidden: bool = False
+    """Whether the request lacks the secret of the registration."""
 
 
 @frozen
@@ -65,16 +166,23 @@ class Resign:
 
     settings: DispatcherSettings
     id: int
+    secret: str | None = field(default=None, repr=False)
+    required: bool = False
+    """Whether the request must carry the secret of the registration (DSP-10.2)."""
 
-    def run(self, store: StoreTransaction) -> WorkerRecord | None:
+    def run(self, store: StoreTransaction) -> Resigned:
         """Run the step."""
         worker = WorkerRecord.read(store, self.id)
-        if worker is None or worker.resigned:
-            return worker
+        if worker is None:
+            return Resigned(None)
+        if not shows_secret(worker, self.secret, required=self.required):
+            return Resigned(None, forbidden=True)
+        if worker.resigned:
+            return Resigned(worker)
         until = store.now + self.settings.dead_worker_ping_interval
         worker = attrs.evolve(worker, resigned=True, next_ping=until)
         worker.write(store)
-        return worker
+        return Resigned(worker)
 
 
 @frozen
@@ -130,16 +238,18 @@ class NotePing:
             return PingNoted((), False)
         if self.error is not None:
             return PingNoted((), self._fail(store, worker))
-        changed = worker.dead
+        changed = worker.dead or not worker.answered
+        revived = worker.dead
         worker = attrs.evolve(
             worker,
+            answered=True,
             last_pinged=store.now,
             failed_pings=0,
             last_error=None,
             dead=False,
             unnamed=self.jobs is None,
         )
-        if changed:
+        if revived:
             worker = attrs.evolve(worker, next_ping=store.now + self.settings.ping_interval)
         cancellations: list[Cancellation] = []
         if self.jobs is not None:
@@ -154,6 +264,9 @@ class NotePing:
         settings = self.settings
         worker = attrs.evolve(worker, failed_pings=failed, last_error=self.error)
         removed_at = settings.max_failed_checks + settings.dead_worker_max_failed_checks
+        if not worker.answered and failed >= settings.max_failed_checks and not worker.jobs:
+            store.remove(WorkerRecord.SORT, worker.id)  # nobody was ever there (DSP-10.5)
+            return False
         if worker.dead and failed >= removed_at:
             store.remove(WorkerRecord.SORT, worker.id)
             return True
