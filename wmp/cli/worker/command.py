@@ -42,6 +42,7 @@ from wmp.cli.worker.http_listener import (
     refuse_without_dispatcher,
     serve_over_http,
 )
+from wmp.cli.worker.ping_pong import ping_pong_flag, serve_ping_pong
 from wmp.cli.worker.source_watch import SourceWatch
 from wmp.errors import ClosedError, ConfigError, HandlerHung, TransportError, WMPError
 from wmp.message import DEFAULT_ROLE
@@ -110,6 +111,8 @@ class _WorkerCommand(ProgramCommand):
     wmp worker --role wc -- wc -w
     wmp worker --role thumbnail --slots 4 -- convert - -resize 200 jpg:-
     wmp worker --role total --output json -- jq .payload.items
+    wmp worker --ping-pong tcp://127.0.0.1:5556 -- tr a-z A-Z
+    wmp worker package.module:function --ping-pong tcp://127.0.0.1:5556
     """,
 )
 @click.argument("target", metavar="[PACKAGE.MODULE[:ATTRIBUTE]] [-- COMMAND…]", required=False)
@@ -258,6 +261,7 @@ class _WorkerCommand(ProgramCommand):
     help="Start again when a source file of the function changes; running jobs finish first.",
 )
 @http_flags
+@ping_pong_flag
 @key_flags(connects=True, binds=False)
 @journal_flag
 @verbose
@@ -293,6 +297,7 @@ def worker(
     hostname: str | None,
     allow_host: tuple[str, ...],
     token_file: Path | None,
+    ping_pong: str | None,
 ) -> int:
     """Do jobs for every connected manager.
 
@@ -309,6 +314,10 @@ def worker(
     With --dispatcher the worker registers at dispatchers over HTTP (wmp dispatcher), and connects
     to no manager.
 
+    With --ping-pong the worker does the jobs of a ping-pong broker, one at a time. It has one
+    handler: a COMMAND, or a function f(body). A handler that fails sends no result, because the
+    protocol has no message for errors.
+
     Ctrl-C or SIGTERM: finish the jobs of this worker, then exit with 0. A second signal, or the
     end of --drain-timeout, stops the worker at once; other workers get its jobs, and the exit
     code is 130 or 143.
@@ -322,6 +331,14 @@ def worker(
             "PACKAGE.MODULE, --pickle or -- COMMAND",
             context,
         )
+    if argv is not None and pool != "thread":
+        raise click.UsageError(
+            "--pool applies to functions only; a command always runs as a process, so leave out "
+            "--pool",
+            context,
+        )
+    if ping_pong is not None:
+        return serve_ping_pong(context, ping_pong, argv, pool=pool, drain_timeout=drain_timeout)
     sources = None
     if watch:
         if target is None:
@@ -343,12 +360,6 @@ def worker(
     if repeated := sorted(name for name in set(roles) if roles.count(name) > 1):
         raise click.UsageError(f"--role names {repeated[0]!r} twice; name each role once", context)
     if argv is not None:
-        if pool != "thread":
-            raise click.UsageError(
-                "--pool applies to functions only; a command always runs as a process, so leave "
-                "out --pool",
-                context,
-            )
         if dispatcher and output == "bytes":
             raise click.UsageError(
                 "--output bytes has no effect with --dispatcher, whose results are JSON; use "
