@@ -7,15 +7,16 @@ from attrs import evolve
 
 from tests.simulation.test_foreign_worlds import play, quick_world
 from tests.unit.gateways.test_back_doors import Door, reply
-from tests.unit.gateways.test_door_bundles import ends as bundle_ends
-from tests.unit.gateways.test_door_bundles import run as run_bundle
+from tests.unit.gateways.test_door_lanes import ends as lane_ends
+from tests.unit.gateways.test_door_lanes import run as run_lane
 from tests.unit.gateways.test_front_doors import Front
 from wmp.actions import Reconnect
 from wmp.foreign import Arrived, Emit, Left
 from wmp.gateways.common import attendance
+from wmp.gateways.common.job_lanes import JobLanes
+from wmp.gateways.common.lane_requests import LaneRequests
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.worker_machine import ForeignWorkerMachine
-from wmp.gateways.queue_doors.bundle import Bundle
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
 from wmp.gateways.queue_doors.worker_door_wire import Notice, ParanoidDoorWire
@@ -205,15 +206,12 @@ def test_a_front_door_that_answers_joined_requests_of_clients_that_left(notices,
 
 
 def test_a_door_that_gives_a_worker_all_requests_of_a_lane_at_once(monkeypatch):
-    run = BackDoorMachine._run
+    def greedy(self, group, worker, now, actions):
+        while self._begin(group, worker, now, actions):
+            self._busy[worker] = None
+        return worker in self._busy
 
-    def greedy(self, what, now, actions):
-        run(self, what, now, actions)
-        worker = self._lanes.get(what.lane)
-        while worker is not None and self._begin(worker, worker.bundle, now, actions):
-            pass
-
-    monkeypatch.setattr(BackDoorMachine, "_run", greedy)
+    monkeypatch.setattr(LaneRequests, "begin", greedy)
     world = quick_world(0)
     with pytest.raises(BrokenPromise, match="one request at a time"):
         world.run(1.1)
@@ -222,7 +220,7 @@ def test_a_door_that_gives_a_worker_all_requests_of_a_lane_at_once(monkeypatch):
 @pytest.mark.parametrize("hands_back", [True, False])
 def test_a_door_that_keeps_the_requests_that_wait_for_a_worker_that_left(hands_back, monkeypatch):
     if not hands_back:
-        monkeypatch.setattr(Bundle, "hand_back", lambda self, now: self._rows.clear())
+        monkeypatch.setattr(JobLanes, "hand_back", lambda self, group, *_: self._waiting.clear())
     world = quick_world(2, clients=8)
     world.run(1.005)
     for name in ("worker 1", "worker 2"):
@@ -237,15 +235,15 @@ def test_a_door_whose_results_wait_for_a_slow_request(monkeypatch):
     for timed in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not timed:
-                patch.setattr("wmp.gateways.queue_doors.worker_door_machine.REPORT_INTERVAL", 1e9)
+                patch.setattr("wmp.gateways.common.job_lanes.REPORT_INTERVAL", 1e9)
             door = Door(ParanoidDoorWire())
             door.get(b"\x01", peer=b"a")
-            run_bundle(door, 2)
+            run_lane(door, 2)
             reply(door, b"a", b"one")
-            begin, ends = door.now, bundle_ends(door)
+            begin, ends = door.now, lane_ends(door)
             while not ends and door.now < begin + 60.0:
                 door.wait(1.0 if door.now > begin + 0.01 else 0.001)
-                ends = bundle_ends(door)
+                ends = lane_ends(door)
             waits[timed] = door.now - begin
     assert waits[True] < 0.01
     assert waits[False] >= 60.0

@@ -55,11 +55,10 @@ def test_a_broker_that_takes_a_late_worker_for_an_idle_one(monkeypatch):
 def test_a_broker_that_ignores_tokens(monkeypatch):
     reply = MajordomoWorkers._reply
 
-    def trusting(self, port, peer, worker, notice, actions):
-        if worker is not None and worker.run is not None:
-            worker.token, old = notice.address, worker.token
-            self._tokens[notice.address] = self._tokens.pop(old)
-        reply(self, port, peer, worker, notice, actions)
+    def trusting(self, port, peer, worker, notice, now, actions):
+        if worker is not None and worker.lane is not None:
+            worker.token = notice.address
+        reply(self, port, peer, worker, notice, now, actions)
 
     monkeypatch.setattr(MajordomoWorkers, "_reply", trusting)
     # A worker that answers twice is not disconnected any more.
@@ -73,7 +72,7 @@ def test_a_broker_that_ignores_tokens(monkeypatch):
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_broker_that_does_not_answer_unknown_workers(quiet, monkeypatch):
-    def silent(self, port, peer, why, actions):
+    def silent(self, port, peer, why, now, actions):
         assert self._workers.get(peer) is None
 
     if quiet:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wmp.events import Finished
-from wmp.foreign import Of
 from wmp.gateways import MajordomoService
-from wmp.gateways.majordomo import broker_workers as majordomo_workers
+from wmp.gateways.common.lane_requests import LaneRequests
 from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine
-from wmp.gateways.majordomo.broker_workers import MajordomoWorkers
 from wmp.message import Outcome
 from wmp.testing.gateway_worlds.foreign_world import BrokenPromise
 from wmp.testing.gateway_worlds.mixed_majordomo_world import MixedMajordomoWorld
@@ -31,7 +28,7 @@ def kills(seed, **settings):
 @pytest.mark.parametrize("safe", [True, False])
 def test_a_broker_that_does_not_report_the_jobs_of_lost_workers(safe, monkeypatch):
     if not safe:
-        monkeypatch.setattr(MajordomoWorkers, "_lose", lambda self, worker, *_: None)
+        monkeypatch.setattr(LaneRequests, "lose", lambda self, worker, *_: None)
     world = kills(1)
     if safe:
         world.finish(10.0, 8.0)
@@ -43,12 +40,13 @@ def test_a_broker_that_does_not_report_the_jobs_of_lost_workers(safe, monkeypatc
 @pytest.mark.parametrize("safe", [True, False])
 def test_a_broker_that_hands_begun_jobs_back_as_unbegun(safe, monkeypatch):
     if not safe:
+        end = LaneRequests.end_job
 
-        def unbegun(group, run, outcome, payload):
+        def unbegun(self, lane, id, outcome, *others):
             kept = Outcome.CANCELLED if outcome is Outcome.LOST else outcome
-            return Of(group, Finished(run.lane, run.ids, [kept], [payload]))
+            end(self, lane, id, kept, *others)
 
-        monkeypatch.setattr(majordomo_workers, "_end", unbegun)
+        monkeypatch.setattr(LaneRequests, "end_job", unbegun)
     world = kills(1, max_worker_losses=0)
     if safe:
         world.finish(10.0, 8.0)

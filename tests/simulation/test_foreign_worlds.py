@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.seeds import printed, seeds
 from wmp.events import Connected
-from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.gateways.common.job_lanes import JobLanes
 from wmp.testing.gateway_worlds.foreign_world import ForeignFault, ForeignWorld, our_worker
 
 PROTOCOLS = ("simple-pirate", "paranoid-pirate", "ping-pong")
@@ -104,15 +104,15 @@ def test_many_quick_requests_and_faults(some, protocol):
         hurry(seed, protocol)
 
 
-def test_quick_requests_that_wait_are_done_one_after_the_other_by_their_worker(monkeypatch):
+def test_quick_requests_that_wait_are_done_by_lanes_of_several(monkeypatch):
     lanes = []
-    run = BackDoorMachine._run
+    add = JobLanes.add
 
-    def watched(self, what, now, actions):
-        lanes.append(len(what.ids))
-        run(self, what, now, actions)
+    def watched(self, group, run):
+        lanes.append(len(run.ids))
+        add(self, group, run)
 
-    monkeypatch.setattr(BackDoorMachine, "_run", watched)
+    monkeypatch.setattr(JobLanes, "add", watched)
     world = quick_world(0, clients=8)
     world.run(1.01)
     assert max(lanes) > 2

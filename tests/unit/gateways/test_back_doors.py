@@ -128,14 +128,16 @@ def test_bodies_of_several_frames_have_the_codec_frames(door, name):
 
 
 @pytest.mark.rule("PIRATE-7.1", "PING-4.3")
-def test_a_job_without_an_idle_worker_goes_back_unbegun(door, name):
+def test_a_job_without_a_worker_goes_back_unbegun(door, name):
     door.run(b"body")
     assert (door.ends, door.emitted) == ([(1, Outcome.CANCELLED, b"")], [])
 
     door.get(*READY[name], peer=b"a")
     door.run(b"body")
     door.run(b"body")
-    assert door.ends == [(3, Outcome.CANCELLED, b"")]
+    assert door.ends == []
+    door.feed(Left(0, b"a"))
+    assert [row[:2] for row in door.ends] == [(2, Outcome.LOST), (3, Outcome.CANCELLED)]
 
 
 @pytest.mark.rule("PIRATE-7.3", "PING-4.6", "PING-4.7")

@@ -45,6 +45,8 @@ def test_a_job_of_round_robin_whose_payload_is_no_list_of_frames_ends_as_error()
     door = DOORS["round-robin"]()
     kind = Kind("round-robin", codec="frames")
     run = Run(1, kind, (b"manager", 1), [1], [1], None, [b"no list"])
+    register = (b"", b"LMQv100", b"\x04", b"0001", b"\x08", b"1", b"")
+    door.handle(Arrived(0, b"worker", register), 0.0)
 
     ends = [
         action.what for action in door.handle(Of("round-robin", run), 0.0) if isinstance(action, Of)

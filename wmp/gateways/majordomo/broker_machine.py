@@ -164,13 +164,13 @@ class MajordomoDoorMachine:
                     if reply is not None:
                         actions.append(reply)
             case Left(_, peer):
-                self.workers.left(peer, "its connection ended", of_workers)
+                self.workers.left(peer, "its connection ended", now, of_workers)
                 withdrawn = self.requests.leave(peer)
                 if withdrawn is not None:
                     actions.append(withdrawn)
             case Unsent(_, peer):
                 actions.append(self._drop("not sent"))
-                self.workers.left(peer, "the worker cannot be reached", of_workers)
+                self.workers.left(peer, "the worker cannot be reached", now, of_workers)
             case Ticked():
                 self._ticked(now, actions, of_workers)
             case Drained():
@@ -212,8 +212,8 @@ class MajordomoDoorMachine:
             requests.waiting,
             workers.states(),
             workers.services(),
-            workers.requests,
-            workers.lost,
+            workers.lanes.given,
+            workers.lanes.lost,
             workers.disconnected,
             dict(requests.unanswered),
             dict(requests.dropped + workers.dropped + self._dropped),

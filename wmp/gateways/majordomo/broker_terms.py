@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field, frozen
 
-from wmp.actions import Run
-from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.common.lane_requests import Attendant
 from wmp.gateways.common.next_worker import WorkerTurns
 from wmp.message import Peer
 
@@ -48,24 +47,9 @@ class StaffedService:
 
 
 @define(eq=False)
-class MajordomoAttendant:
+class MajordomoAttendant(Attendant):
     """A known worker."""
 
-    port: int
-    peer: bytes
-    service: StaffedService
-    state: Attendance = Attendance.UNKNOWN
-    run: Run | None = None
-    token: bytes = b""
-    last_at: float = 0.0
-    sent_at: float = 0.0
-    given_at: float = 0.0
-    """When the worker got its last request."""
+    service: StaffedService = field(kw_only=True)
     late_token: bytes = b""
     """Token of a request that the worker has not answered; empty for none."""
-    tried: bool = False
-    """Whether the worker got its request before it was proven, and has not ended it."""
-    proven: bool = False
-    """Whether the last request of the worker ended with a reply."""
-    answered: bool = True
-    """Whether a message arrived since the last HEARTBEAT to this worker."""

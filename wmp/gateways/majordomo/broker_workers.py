@@ -1,27 +1,27 @@
 """The workers' half of a Majordomo broker: the workers of each service do the jobs of one role.
 
-The workers of a service are one group. This half holds no queue: a job arrives as ``Run`` of a
-lane, with one job, when a worker of the group is free. It reports the number of workers of each
-group by ``Staff``, and the end of an empty group by ``Disband``.
+The workers of a service are one group. This half holds no queue: jobs arrive as ``Run`` of a lane
+when a worker of the group is free (:mod:`wmp.gateways.common.lane_requests`). It reports the number
+of workers of each group by ``Staff``, and the end of an empty group by ``Disband``.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Literal, NamedTuple, assert_never
+from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from attrs import define, field
 
 from wmp.actions import Drop, Interrupt, Recall, Run
-from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
-from wmp.errors import DecodeError
-from wmp.events import Begun, Finished, Recalled
 from wmp.foreign import Disband, Emit, Frames, GroupOrder, GroupReport, Of, Staff
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
-from wmp.gateways.common.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.common.body import read_payload
+from wmp.gateways.common.job_lanes import LANE_JOBS, LANE_TIME, LaneReportTimer
+from wmp.gateways.common.lane_requests import LaneBusyTimer, LaneRequests
 from wmp.gateways.majordomo.broker_terms import (
     MajordomoAttendant,
     StaffedService,
@@ -36,7 +36,7 @@ from wmp.gateways.majordomo.wire import (
     role_of,
     write_run,
 )
-from wmp.message import Limits, Outcome, named
+from wmp.message import Frame, Limits, named
 
 WorkersAction = Emit | Staff | Of[GroupReport] | Disband | Drop
 
@@ -64,18 +64,14 @@ class _AttendantTimer(NamedTuple):
     what: Literal["life"] = "life"
 
 
-class _LateTimer(NamedTuple):
-    """A request may have taken too long."""
-
-    token: bytes
-    what: Literal["busy"] = "busy"
-
-
 class _EmptyTimer(NamedTuple):
     """A service may have no workers any more."""
 
     group: str
     what: Literal["empty"] = "empty"
+
+
+_WorkersTimer: TypeAlias = _AttendantTimer | _EmptyTimer | LaneBusyTimer | LaneReportTimer
 
 
 def _nobody(number: int) -> bytes:
@@ -93,10 +89,9 @@ class MajordomoWorkers:
 
     terms: WorkersTerms
     client_of: Callable[[int], bytes] = _nobody
-    timers: Timers[_AttendantTimer | _LateTimer | _EmptyTimer] = field(factory=Timers, init=False)
-    requests: int = field(default=0, init=False)
-    replies: int = field(default=0, init=False)
-    lost: int = field(default=0, init=False)
+    timers: Timers[_WorkersTimer] = field(factory=Timers, init=False)
+    lanes: LaneRequests[MajordomoAttendant] = field(init=False)
+    """The requests of the workers."""
     disconnected: int = field(default=0, init=False)
     """Number of workers that got DISCONNECT."""
     dropped: Counter[str] = field(factory=Counter, init=False)
@@ -107,21 +102,22 @@ class MajordomoWorkers:
     _groups: dict[str, StaffedService] = field(factory=dict, init=False)
     _changed: dict[str, StaffedService] = field(factory=dict, init=False)
     """Services whose numbers of workers may have to be reported, by group."""
-    _lanes: dict[tuple[str, int], MajordomoAttendant] = field(factory=dict, init=False)
-    _tokens: dict[bytes, MajordomoAttendant] = field(factory=dict, init=False)
-    """The workers with a request, by token."""
     _expelled: OrderedDict[bytes, None] = field(factory=OrderedDict, init=False)
     """Connections that got DISCONNECT, and get nothing more."""
     _token: int = field(default=0, init=False)
     _newcomers: OrderedDict[bytes, MajordomoAttendant] = field(factory=OrderedDict, init=False)
     """The idle workers that have not replied to their last request."""
 
+    def __attrs_post_init__(self) -> None:
+        terms = self.terms
+        self.lanes = LaneRequests(self.timers, terms.home, terms.busy_timeout, self._write)
+
     # -- for the door
 
     @property
     def busy(self) -> bool:
         """Whether a worker has a request."""
-        return bool(self._tokens)
+        return bool(self.lanes)
 
     def knows(self, peer: bytes) -> bool:
         """Return whether a connection is that of a known worker."""
@@ -148,14 +144,20 @@ class MajordomoWorkers:
         return {service.role: service.members for service in self._services.values()}
 
     def report(self, now: float, actions: list[WorkersAction]) -> None:
-        """Report the changed numbers of workers."""
-        for service in self._changed.values():
+        """Give idle workers jobs that wait, and report the changed numbers of workers."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for service in changed.values():
+            self._give(service, now, actions)
             if service.places != service.reported:
                 service.reported = service.places
-                actions.append(Staff(service.group, (service.role,), service.places))
+                actions.append(
+                    Staff(service.group, (service.role,), service.places, LANE_JOBS, LANE_TIME)
+                )
             if not service.members:
                 self.timers.arm(_EmptyTimer(service.group), now + self.terms.linger)
-        self._changed.clear()
+        self._changed.clear()  # workers that became busy
 
     def dismiss(self, actions: list[WorkersAction]) -> None:
         """Send DISCONNECT to all workers, because the broker ends."""
@@ -188,30 +190,14 @@ class MajordomoWorkers:
             elif worker.tried and target not in _HOLDING:
                 worker.tried = False
                 service.idle.tried -= 1
-            change = (target in _PLACES) - (before in _PLACES)
-            if change:
-                service.places += change
-                self._changed[service.group] = service
+            service.places += (target in _PLACES) - (before in _PLACES)
+            self._changed[service.group] = service
         return True
 
-    def _release(self, worker: MajordomoAttendant) -> Run | None:
-        """Take the request from a worker."""
-        run, worker.run = worker.run, None
-        if run is not None:
-            del self._lanes[worker.service.group, run.lane], self._tokens[worker.token]
-            if self.terms.busy_timeout is not None:
-                self.timers.clear(_LateTimer(worker.token))
-        return run
-
-    def _lose(self, worker: MajordomoAttendant, cause: str, actions: list[WorkersAction]) -> None:
-        """End the request of a worker as lost."""
-        run = self._release(worker)
-        if run is not None:
-            self.lost += 1
-            actions.append(_end(worker.service.group, run, Outcome.LOST, cause.encode()))
-
-    def _leave(self, worker: MajordomoAttendant, cause: str, actions: list[WorkersAction]) -> None:
-        self._lose(worker, cause, actions)
+    def _leave(
+        self, worker: MajordomoAttendant, cause: str, now: float, actions: list[WorkersAction]
+    ) -> None:
+        self.lanes.lose(worker, cause, now, actions)
         self._step(worker, _Input.LEAVE)
         self.timers.clear(_AttendantTimer(worker.peer))
         del self._workers[worker.peer]
@@ -219,12 +205,18 @@ class MajordomoWorkers:
         self._changed[worker.service.group] = worker.service
 
     def _expel(
-        self, port: int, peer: bytes, why: str, actions: list[WorkersAction], detail: str = ""
+        self,
+        port: int,
+        peer: bytes,
+        why: str,
+        now: float,
+        actions: list[WorkersAction],
+        detail: str = "",
     ) -> None:
         """Send DISCONNECT, and nothing more (MDP-4.8)."""
         worker = self._workers.get(peer)
         if worker is not None:
-            self._leave(worker, why, actions)
+            self._leave(worker, why, now, actions)
         self.disconnected += 1
         self._end_with(peer)
         actions += (self._drop(why, detail), Emit(port, peer, DISCONNECT))
@@ -249,28 +241,28 @@ class MajordomoWorkers:
             worker.last_at, worker.answered = now, True
         match notice.command:
             case AttendantCommand.REPLY:
-                self._reply(port, peer, worker, notice, actions)
+                self._reply(port, peer, worker, notice, now, actions)
             case AttendantCommand.HEARTBEAT:
                 if worker is None:
-                    self._expel(port, peer, "unknown worker", actions)
+                    self._expel(port, peer, "unknown worker", now, actions)
                 elif self._has_dropped_request(worker, now):
                     self._free(worker, now, actions)
             case AttendantCommand.READY:
                 if worker is None:
                     self._ready(port, peer, notice.service, now, actions)
                 else:
-                    self._expel(port, peer, "second READY", actions)
+                    self._expel(port, peer, "second READY", now, actions)
             case AttendantCommand.DISCONNECT:
                 if worker is not None:
-                    self._leave(worker, "the worker left", actions)
+                    self._leave(worker, "the worker left", now, actions)
                 self._end_with(peer)
             case AttendantCommand.UNEXPECTED:
-                self._expel(port, peer, "unexpected command", actions)
+                self._expel(port, peer, "unexpected command", now, actions)
             case AttendantCommand.INVALID:
                 if worker is None:
                     actions.append(self._drop("invalid"))
                 else:
-                    self._expel(port, peer, "invalid", actions)
+                    self._expel(port, peer, "invalid", now, actions)
             case _:
                 assert_never(notice.command)
 
@@ -288,7 +280,7 @@ class MajordomoWorkers:
         )
         actions.append(self._drop("unanswered request", text))
         worker.late_token = worker.token
-        self._lose(worker, "the worker did not answer, and goes on", actions)
+        self.lanes.lose(worker, "the worker did not answer, and goes on", now, actions)
         self._step(worker, _Input.READY)
 
     def _ready(
@@ -301,7 +293,7 @@ class MajordomoWorkers:
                 f"of {len(name)} bytes; expected a name whose role has 1 to {Limits.TEXT} bytes "
                 f"and does not begin with {MMI}"
             )
-            self._expel(port, peer, "unusable service", actions, text)
+            self._expel(port, peer, "unusable service", now, actions, text)
             return
         service = self._services.get(role)
         maximum = self.terms.max_workers
@@ -309,7 +301,7 @@ class MajordomoWorkers:
             # MDP-4.15: one that never replied makes way, the one that is idle for longest.
             other = next(iter(self._newcomers.values()))
             text = f"an idle worker of the service {other.service.role!r} makes way for another one"
-            self._expel(other.port, other.peer, "limit", actions, text)
+            self._expel(other.port, other.peer, "limit", now, actions, text)
         if (
             len(self._workers) >= maximum
             or (service is None and len(self._groups) >= maximum)
@@ -322,7 +314,7 @@ class MajordomoWorkers:
             service = self._services[role] = self._groups[group] = StaffedService(group, role)
         service.members += 1
         worker = self._workers[peer] = MajordomoAttendant(
-            port, peer, service, last_at=now, sent_at=now
+            port, peer, service=service, last_at=now, sent_at=now
         )
         self._step(worker, _Input.READY)
         self.timers.set(_AttendantTimer(peer), now + self.terms.heartbeat)
@@ -333,18 +325,16 @@ class MajordomoWorkers:
         peer: bytes,
         worker: MajordomoAttendant | None,
         notice: WorkerNotice,
+        now: float,
         actions: list[WorkersAction],
     ) -> None:
         if worker is None:
-            self._expel(port, peer, "unknown worker", actions)
-        elif worker.run is not None and notice.address == worker.token:
-            run = self._release(worker)
-            assert run is not None
-            self._step(worker, _Input.REPLY)
-            self.replies += 1
+            self._expel(port, peer, "unknown worker", now, actions)
+        elif worker.lane is not None and notice.address == worker.token:
             if notice.tolerated:
                 self.tolerated["REPLY without empty frame"] += 1
-            actions.append(self._result(worker.service.group, run, notice.body))
+            if not self.lanes.take_reply(worker, notice.body, now, actions):
+                self._step(worker, _Input.REPLY)
         elif worker.state is _State.LATE:
             actions.append(self._drop("late reply"))
             self._step(worker, _Input.OTHER)
@@ -352,24 +342,14 @@ class MajordomoWorkers:
             worker.late_token = b""
             actions.append(self._drop("late reply"))
         else:
-            self._expel(port, peer, "other reply", actions)
+            self._expel(port, peer, "other reply", now, actions)
 
-    def _result(self, group: str, run: Run, body: Frames) -> Of[GroupReport]:
-        """Return the end of a job with a reply."""
-        requested = run.kind.codec
-        if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.terms.home:
-            text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
-            return _end(group, run, Outcome.ERROR, pack_error("SeveralFrames", text))
-        codec, payload = to_payload(body, as_list=requested == FRAMES_CODEC)
-        other = None if codec == requested or not codec else codec
-        return Of(group, Finished(run.lane, run.ids, [Outcome.OK], [payload], codec=other))
-
-    def left(self, peer: bytes, cause: str, actions: list[WorkersAction]) -> None:
+    def left(self, peer: bytes, cause: str, now: float, actions: list[WorkersAction]) -> None:
         """Forget a connection that ended or cannot be reached."""
         self._expelled.pop(peer, None)
         worker = self._workers.get(peer)
         if worker is not None:
-            self._leave(worker, cause, actions)
+            self._leave(worker, cause, now, actions)
 
     # -- requests
 
@@ -383,78 +363,62 @@ class MajordomoWorkers:
         """Act on an order of the worker machine of a group."""
         match what:
             case Run():
-                self._run(group, what, now, actions)
-            case Interrupt(lane, _):
-                worker = self._lanes.get((group, lane))
-                if worker is not None:
-                    run = self._release(worker)
-                    assert run is not None
+                self.lanes.add(group, what)
+                if (service := self._groups.get(group)) is not None:
+                    self._changed[group] = service
+                else:
+                    # The last worker left a moment ago.
+                    self.lanes.hand_back(group, now, actions)
+            case Interrupt(lane, ids):
+                # A worker whose request is ended gets no request before it answers.
+                for worker in self.lanes.interrupt(group, lane, ids, now, actions):
                     self._step(worker, _Input.INTERRUPT)
-                    actions.append(_end(group, run, Outcome.CANCELLED, b""))
-            case Recall(lane, _):
-                # A worker that has a request has begun it, as far as the door can know.
-                actions.append(Of(group, Recalled(lane, ())))
+            case Recall(lane, ids):
+                self.lanes.recall(group, lane, ids, actions)
             case _:
                 assert_never(what)
 
-    def _run(self, group: str, run: Run, now: float, actions: list[WorkersAction]) -> None:
-        service = self._groups.get(group)
-        if service is None or not service.idle:
-            # The last worker left a moment ago. The job goes back to its manager unbegun.
-            actions.append(_end(group, run, Outcome.CANCELLED, b""))
-            return
-        try:
-            body = from_payload(run.kind.codec, run.payloads[0])
-        except DecodeError:  # its submitter named another codec than that of the payload
-            error = pack_error("UnfitPayload", "the payload is not a list of frames")
-            actions.append(_end(group, run, Outcome.ERROR, error))
-            return
+    def _give(self, service: StaffedService, now: float, actions: list[WorkersAction]) -> None:
+        """Give idle workers jobs that wait. Without workers the jobs go back to their manager."""
+        group = service.group
+        while self.lanes.waiting(group) and (worker := service.idle.next()) is not None:
+            if self.lanes.begin(group, worker, now, actions):
+                self._step(worker, _Input.RUN)
+        if not service.places:
+            self.lanes.hand_back(group, now, actions)
+
+    def _write(self, worker: MajordomoAttendant, run: Run, id: int, payload: Frame) -> Frames | str:
+        """Return the request for a job, or why the payload fits no request."""
+        codec = run.kind.codec
+        body = read_payload(codec, payload) if codec else (payload,)
+        if body is None:  # its submitter named another codec than that of the payload
+            return "the payload is not a list of frames"
         if len(body) > MAX_BODY:
-            text = f"the payload has {len(body)} frames; expected {MAX_BODY} at most"
-            actions.append(_end(group, run, Outcome.ERROR, pack_error("UnfitPayload", text)))
-            return
-        worker = service.idle.next()
-        assert worker is not None
-        self._step(worker, _Input.RUN)
-        self.requests += 1
+            return f"the payload has {len(body)} frames; expected {MAX_BODY} at most"
         self._token += 1
         token = make_token(self.terms.epoch, self._token)
-        if run.manager == self.terms.home:
-            token += self._name_client(run.ids[0])
-        worker.run, worker.token, worker.sent_at, worker.given_at = run, token, now, now
-        self._lanes[group, run.lane] = self._tokens[token] = worker
-        if self.terms.busy_timeout is not None:
-            self.timers.set(_LateTimer(token), now + self.terms.busy_timeout)
-        if run.limits is not None:
-            actions.append(Of(group, Begun(run.lane, run.ids[0])))
-        actions.append(Emit(worker.port, worker.peer, write_run(token, body or (b"",))))
-
-    def _name_client(self, number: int) -> bytes:
-        """Return the end of a token, which is the same for all requests of a connection."""
-        peer = self.client_of(number)
-        if not peer:
-            return b""
-        # Not the routing id itself, which is for nobody but the broker.
-        return b"-" + sha256(b"%d " % self.terms.epoch + peer).hexdigest()[:16].encode()
+        if run.manager == self.terms.home and (client := self.client_of(id)):
+            token += _name_of(self.terms.epoch, client)
+        worker.token = token
+        return write_run(token, body or (b"",))
 
     # -- time
 
-    def ring(
-        self,
-        timer: _AttendantTimer | _LateTimer | _EmptyTimer,
-        now: float,
-        actions: list[WorkersAction],
-    ) -> None:
+    def ring(self, timer: _WorkersTimer, now: float, actions: list[WorkersAction]) -> None:
         """Act on a timer."""
         if isinstance(timer, _EmptyTimer):
             self._forget_if_empty(timer, actions)
-        elif isinstance(timer, _LateTimer):
-            late = self._tokens.get(timer.token)
-            if late is not None:
-                self._lose(late, "the worker did not answer in time", actions)
+        elif isinstance(timer, LaneBusyTimer):
+            for late in self.lanes.overdue(now):
+                self.lanes.lose(late, "the worker did not answer in time", now, actions)
                 self._step(late, _Input.INTERRUPT)
-        elif (worker := self._workers.get(timer.peer)) is not None:
-            self._look_after(worker, now, actions)
+        elif isinstance(timer, LaneReportTimer):
+            self.lanes.report(timer, actions)
+        elif isinstance(timer, _AttendantTimer):
+            if (worker := self._workers.get(timer.peer)) is not None:
+                self._look_after(worker, now, actions)
+        else:
+            assert_never(timer)
 
     def _forget_if_empty(self, timer: _EmptyTimer, actions: list[WorkersAction]) -> None:
         """Forget a service without workers (MDP-4.10)."""
@@ -472,7 +436,7 @@ class MajordomoWorkers:
         if counts and silent_at <= now:
             cause = "the worker was silent for too long"
             actions.append(self._drop("silent worker"))
-            self._leave(worker, cause, actions)
+            self._leave(worker, cause, now, actions)
             return
         sign_at = worker.sent_at + terms.heartbeat
         if sign_at <= now:
@@ -490,8 +454,11 @@ class MajordomoWorkers:
         return Drop(reason, detail=detail)
 
 
-def _end(group: str, run: Run, outcome: Outcome, payload: bytes) -> Of[GroupReport]:
-    return Of(group, Finished(run.lane, run.ids, [outcome], [payload]))
+@lru_cache(4096)
+def _name_of(epoch: int, client: bytes) -> bytes:
+    """Return the end of a token, which is the same for all requests of a connection."""
+    # Not the routing id itself, which is for nobody but the broker.
+    return b"-" + sha256(b"%d " % epoch + client).hexdigest()[:16].encode()
 
 
 def _shorten(role: str) -> str:

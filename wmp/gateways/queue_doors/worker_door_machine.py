@@ -1,23 +1,21 @@
 """A back door as a machine: foreign workers do jobs of a WMP worker.
 
 The workers of one door are one group: they do the same jobs. The door holds no queue: jobs arrive
-as ``Run`` of a lane when a worker is free. A lane has one job, or some quick jobs that its worker
-gets one after the other (:mod:`wmp.gateways.queue_doors.bundle`). The door reports how many workers
-it has by ``Staff``.
+as ``Run`` of a lane when a worker is free (:mod:`wmp.gateways.common.lane_requests`). The door
+reports how many workers it has by ``Staff``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias, assert_never
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias, assert_never
 
 from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt, Interrupt, Recall, Run
-from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
-from wmp.events import Begun, Closed, Drained, Recalled, Ticked
+from wmp.events import Closed, Drained, Ticked
 from wmp.foreign import (
     Arrived,
     Dismissed,
@@ -31,18 +29,22 @@ from wmp.foreign import (
     Unsent,
 )
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
-from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload, to_payload
+from wmp.gateways.common.body import explain_invalid, read_payload
+from wmp.gateways.common.job_lanes import LANE_JOBS, LANE_TIME, LaneReportTimer
+from wmp.gateways.common.lane_requests import Attendant, LaneBusyTimer, LaneRequests
 from wmp.gateways.common.next_worker import WorkerTurns
-from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.queue_doors.settings import BackDoorSettings
 from wmp.gateways.queue_doors.worker_door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
-from wmp.message import Frame, Outcome
+from wmp.message import Frame
 
 BackDoorEvent = Arrived | Unsent | Left | Dismissed | Of[GroupOrder] | Ticked | Drained | Closed
 BackDoorAction = Emit | Staff | Of[GroupReport] | Drop | Halt
 
 _State = Attendance
 _Input = AttendanceInput
+_PLACES: Final = frozenset((_State.IDLE, _State.BUSY))
+"""The states of workers that count as places."""
+_HOLDING: Final = (_State.BUSY, _State.LATE)
 
 
 @frozen
@@ -67,44 +69,15 @@ class _LifeTimer(NamedTuple):
     what: Literal["life"] = "life"
 
 
-class _BusyTimer(NamedTuple):
-    """A request may have taken too long."""
-
-    lane: int
-    what: Literal["busy"] = "busy"
-
-
-class _ReportTimer(NamedTuple):
-    """Ends of a lane must wait no longer for other ends."""
-
-    lane: int
-    what: Literal["report"] = "report"
-
-
-_DoorTimer: TypeAlias = _LifeTimer | _BusyTimer | _ReportTimer
+_DoorTimer: TypeAlias = _LifeTimer | LaneBusyTimer | LaneReportTimer
 
 
 @define(eq=False)
-class _Attendant:
-    port: int
-    peer: bytes
-    state: Attendance = _State.UNKNOWN
-    bundle: Bundle | None = None
-    token: bytes = b""
-    last_at: float = 0.0
-    sent_at: float = 0.0
-    given_at: float = 0.0
-    """When the worker got its last request."""
+class _Attendant(Attendant):
     signed_at: float | None = None
-    """When the first sign of life after that request came; None if none came."""
-    answered: bool = True
-    """Whether a message arrived since the last sign of life that the door sent."""
+    """When the first sign of life after its newest request came; None if none came."""
     words: bool = False
     """Whether the worker sends words where the specification has one byte."""
-    tried: bool = False
-    """Whether the worker got its request before it was proven, and has not ended it."""
-    proven: bool = False
-    """Whether the last request of the worker ended with a reply."""
     dismissed: bool = False
     """Whether the worker got EXIT, and gets no request any more."""
 
@@ -123,22 +96,25 @@ class BackDoorMachine:
     _style: HeartbeatStyle = field(init=False)
     _workers: dict[bytes, _Attendant] = field(factory=dict, init=False)
     _idle: WorkerTurns[_Attendant] = field(factory=WorkerTurns, init=False)
-    _lanes: dict[int, _Attendant] = field(factory=dict, init=False)
+    _requests: LaneRequests[_Attendant] = field(init=False)
     _timers: Timers[_DoorTimer] = field(factory=Timers, init=False)
     _places: int = field(default=0, init=False)
     _reported: int = field(default=0, init=False)
+    _stirred: bool = field(default=False, init=False)
+    """Whether jobs arrived, or the state of a worker changed, in this step."""
     _tokens: int = field(default=0, init=False)
     _halted: bool = field(default=False, init=False)
     _draining: bool = field(default=False, init=False)
-    _requests: int = field(default=0, init=False)
-    _replies: int = field(default=0, init=False)
-    _lost: int = field(default=0, init=False)
     _dropped: Counter[str] = field(factory=Counter, init=False)
     _tolerated: Counter[str] = field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
-        chosen = self.settings.style or self.wire.style
+        settings = self.settings
+        chosen = settings.style or self.wire.style
         self._style = HeartbeatStyle.NONE if self.wire.sign is None else chosen
+        self._requests = LaneRequests(
+            self._timers, settings.home, settings.busy_timeout, self._write
+        )
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
@@ -174,11 +150,13 @@ class BackDoorMachine:
                 return actions
             case _:
                 assert_never(event)
+        if self._stirred:
+            self._give(now, actions)
         if self._places != self._reported:
             self._reported = self._places
             group, roles = self.settings.group, self.settings.roles
             actions.append(Staff(group, roles, self._places, LANE_JOBS, LANE_TIME))
-        if self._draining and not self._lanes:
+        if self._draining and not self._requests:
             self._halt(actions)
         return actions
 
@@ -200,9 +178,9 @@ class BackDoorMachine:
         states = Counter(worker.state.name.lower() for worker in self._workers.values())
         return BackDoorStatistics(
             dict(states),
-            self._requests,
-            self._replies,
-            self._lost,
+            self._requests.given,
+            self._requests.replies,
+            self._requests.lost,
             dict(self._dropped),
             dict(self._tolerated),
         )
@@ -217,6 +195,7 @@ class BackDoorMachine:
             return False
         worker.state = target
         if target is not before:
+            self._stirred = True
             if before is _State.IDLE:
                 self._idle.remove(worker.peer)
             if target is _State.IDLE:
@@ -231,47 +210,10 @@ class BackDoorMachine:
             self._places += (target in _PLACES) - (before in _PLACES)
         return True
 
-    def _lose(
-        self, worker: _Attendant, cause: str, now: float, actions: list[BackDoorAction]
-    ) -> None:
-        """End the request of a worker as lost."""
-        if worker.bundle is not None:
-            self._lost += 1
-            self._release(worker, Outcome.LOST, cause.encode(), now, actions)
-
-    def _release(
-        self,
-        worker: _Attendant,
-        outcome: Outcome,
-        payload: bytes,
-        now: float,
-        actions: list[BackDoorAction],
-    ) -> None:
-        """End the request that a worker has, and hand back the jobs that wait for the worker."""
-        bundle = worker.bundle
-        assert bundle is not None
-        if (earlier := bundle.end(outcome, payload, now)) is not None:
-            actions.append(Of(self.settings.group, earlier))
-        bundle.hand_back(now)
-        self._close(worker, bundle, actions)
-
-    def _close(self, worker: _Attendant, bundle: Bundle, actions: list[BackDoorAction]) -> None:
-        """Report the end of a lane."""
-        lane = bundle.run.lane
-        worker.bundle = None
-        del self._lanes[lane]
-        if self._timers:  # with Simple Pirates mostly none is set
-            self._timers.clear_all((_BusyTimer(lane), _ReportTimer(lane)))
-        self._report(bundle, actions)
-
-    def _report(self, bundle: Bundle, actions: list[BackDoorAction]) -> None:
-        if (event := bundle.report()) is not None:
-            actions.append(Of(self.settings.group, event))
-
     def _leave(
         self, worker: _Attendant, cause: str, now: float, actions: list[BackDoorAction]
     ) -> None:
-        self._lose(worker, cause, now, actions)
+        self._requests.lose(worker, cause, now, actions)
         self._step(worker, _Input.LEAVE)
         self._timers.clear(_LifeTimer(worker.peer))
         del self._workers[worker.peer]
@@ -292,16 +234,18 @@ class BackDoorMachine:
             worker.words = True
             self._tolerated["words instead of bytes"] += 1
         match message.meaning:
+            case Notice.REPLY:
+                self._reply(worker, message, now, actions)
+                return
             case Notice.READY:
-                self._lose(worker, "the worker sent READY in place of a reply", now, actions)
+                why = "the worker sent READY in place of a reply"
+                self._requests.lose(worker, why, now, actions)
                 self._step(worker, _Input.READY)
             case Notice.SIGN:
                 if self._has_dropped_request(worker, now):
                     self._free(worker, now, actions)
                 elif not self._step(worker, _Input.SIGN) and self.wire.sign_is_ready:
                     self._step(worker, _Input.READY)
-            case Notice.REPLY:
-                self._reply(worker, message, now, actions)
             case Notice.LEAVE:
                 self._leave(worker, "the worker left", now, actions)
                 return
@@ -309,15 +253,8 @@ class BackDoorMachine:
                 actions.append(self._drop(*explain_invalid(frames, peer)))
             case _:
                 assert_never(message.meaning)
-        if self._workers.get(peer) is not worker:
-            return  # the worker was dismissed, and this was its last reply
-        if (
-            self._style is HeartbeatStyle.PING_PONG
-            and self.wire.sign is not None
-            and message.meaning is not Notice.REPLY
-        ):
+        if self._style is HeartbeatStyle.PING_PONG and self.wire.sign is not None:
             self._emit(worker, self.wire.sign, now, actions)
-        self._watch(worker, now)
 
     def _has_dropped_request(self, worker: _Attendant, now: float) -> bool:
         """Return whether a sign of life shows that the worker does not do its request any more."""
@@ -339,7 +276,7 @@ class BackDoorMachine:
             f"{now - worker.given_at:.1f} s, and goes on with signs of life; it gets requests again"
         )
         actions.append(self._drop("unanswered request", text))
-        self._lose(worker, "the worker did not answer, and goes on", now, actions)
+        self._requests.lose(worker, "the worker did not answer, and goes on", now, actions)
         self._step(worker, _Input.READY)
 
     def _admit(
@@ -373,6 +310,7 @@ class BackDoorMachine:
             actions.append(self._drop("limit"))
             return None
         worker = self._workers[peer] = _Attendant(port, peer)
+        self._watch(worker, now)
         return worker
 
     def _reply(
@@ -382,43 +320,18 @@ class BackDoorMachine:
         now: float,
         actions: list[BackDoorAction],
     ) -> None:
-        bundle = worker.bundle
-        if bundle is not None and message.token in (None, worker.token):
-            self._replies += 1
-            self._result(bundle, message.body, now, actions)
-            if not worker.dismissed and self._begin(worker, bundle, now, actions):
-                if now - bundle.since >= REPORT_INTERVAL:
-                    self._report(bundle, actions)
-                    self._timers.clear(_ReportTimer(bundle.run.lane))
-                else:
-                    self._timers.arm(_ReportTimer(bundle.run.lane), bundle.since + REPORT_INTERVAL)
+        if worker.lane is not None and message.token in (None, worker.token):
+            last = worker.dismissed
+            if self._requests.take_reply(worker, message.body, now, actions, last=last):
                 return
             self._step(worker, _Input.REPLY)
-            bundle.hand_back(now)
-            self._close(worker, bundle, actions)
-            if worker.dismissed:
+            if last:
                 self._leave(worker, "the worker was dismissed", now, actions)
             return
         actions.append(self._drop("late reply" if worker.state is _State.LATE else "other reply"))
         self._step(worker, _Input.OTHER)
         if worker.state is _State.UNKNOWN:
             self._step(worker, _Input.READY)  # PIRATE-8.2
-
-    def _result(
-        self, bundle: Bundle, body: Frames, now: float, actions: list[BackDoorAction]
-    ) -> None:
-        """End a job with a reply."""
-        run = bundle.run
-        requested = run.kind.codec
-        if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.settings.home:
-            text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
-            earlier = bundle.end(Outcome.ERROR, pack_error("SeveralFrames", text), now)
-        else:
-            codec, payload = to_payload(body, as_list=requested == FRAMES_CODEC)
-            other = None if codec == requested or not codec else codec
-            earlier = bundle.end(Outcome.OK, payload, now, other)
-        if earlier is not None:
-            actions.append(Of(self.settings.group, earlier))
 
     def _emit(
         self, worker: _Attendant, frames: Frames, now: float, actions: list[BackDoorAction]
@@ -434,81 +347,41 @@ class BackDoorMachine:
         now: float,
         actions: list[BackDoorAction],
     ) -> None:
+        group = self.settings.group
         match what:
             case Run():
-                self._run(what, now, actions)
+                self._requests.add(group, what)
+                self._stirred = True
             case Interrupt(lane, ids):
-                self._interrupt(lane, ids, now, actions)
+                # A worker whose request is ended gets no request before it answers.
+                for worker in self._requests.interrupt(group, lane, ids, now, actions):
+                    self._step(worker, _Input.INTERRUPT)
             case Recall(lane, ids):
-                # A worker that has a request has begun it, as far as the door can know.
-                worker = self._lanes.get(lane)
-                bundle = None if worker is None else worker.bundle
-                taken = () if bundle is None else tuple(bundle.recall(ids))
-                actions.append(Of(self.settings.group, Recalled(lane, taken)))
+                self._requests.recall(group, lane, ids, actions)
             case _:
                 assert_never(what)
 
-    def _run(self, run: Run, now: float, actions: list[BackDoorAction]) -> None:
-        bundle = Bundle(run)
-        worker = self._idle.next()
-        if worker is None:
-            # The last worker left a moment ago. The jobs go back to their manager unbegun.
-            bundle.hand_back(now)
-        elif self._begin(worker, bundle, now, actions):
-            worker.bundle = bundle
-            self._lanes[run.lane] = worker
-            self._step(worker, _Input.RUN)
-        self._report(bundle, actions)
+    def _give(self, now: float, actions: list[BackDoorAction]) -> None:
+        """Give idle workers jobs that wait. Without workers the jobs go back to their manager."""
+        group, requests = self.settings.group, self._requests
+        while requests.waiting(group) and (worker := self._idle.next()) is not None:
+            if requests.begin(group, worker, now, actions):
+                self._step(worker, _Input.RUN)
+        if not self._places:
+            requests.hand_back(group, now, actions)
+        self._stirred = False
 
-    def _begin(
-        self, worker: _Attendant, bundle: Bundle, now: float, actions: list[BackDoorAction]
-    ) -> bool:
-        """Give a worker the next job of its lane; return whether there is one."""
-        run, settings = bundle.run, self.settings
-        while (job := bundle.begin(now)) is not None:
-            id, payload = job
-            self._tokens += 1
-            token = make_token(settings.epoch, self._tokens)
-            frames = self._request(run, payload, token)
-            if frames is None:
-                text = "the foreign protocol cannot carry this payload: a worker would not take it"
-                error = pack_error("UnfitPayload", text)
-                if (earlier := bundle.end(Outcome.ERROR, error, now)) is not None:
-                    actions.append(Of(settings.group, earlier))
-                continue
-            self._requests += 1
-            worker.token, worker.given_at, worker.signed_at = token, now, None
-            if run.limits is not None:
-                actions.append(Of(settings.group, Begun(run.lane, id)))
-            if settings.busy_timeout is not None:
-                self._timers.set(_BusyTimer(run.lane), now + settings.busy_timeout)
-            self._emit(worker, frames, now, actions)
-            return True
-        return False
-
-    def _request(self, run: Run, payload: Frame, token: bytes) -> Frames | None:
-        """Return the request of a job; None if the payload fits no request."""
-        body = read_payload(run.kind.codec, payload)
-        return None if body is None else self.wire.request(token, body)
-
-    def _interrupt(
-        self, lane: int, ids: Sequence[int], now: float, actions: list[BackDoorAction]
-    ) -> None:
-        """End requests whose results are not wanted.
-
-        A worker that has one of them gets no request before it answers.
-        """
-        worker = self._lanes.get(lane)
-        bundle = None if worker is None else worker.bundle
-        if worker is None or bundle is None:
-            return
-        for id in bundle.recall(ids):
-            bundle.hold(id, Outcome.CANCELLED, b"", now)
-        if bundle.current in ids:
-            self._release(worker, Outcome.CANCELLED, b"", now, actions)
-            self._step(worker, _Input.INTERRUPT)
-        else:
-            self._report(bundle, actions)
+    def _write(self, worker: _Attendant, run: Run, id: int, payload: Frame) -> Frames | str:
+        """Return the request for a job, or why the payload fits no request."""
+        codec = run.kind.codec
+        body = read_payload(codec, payload) if codec else (payload,)
+        self._tokens += 1
+        token = make_token(self.settings.epoch, self._tokens)
+        frames = None if body is None else self.wire.request(token, body)
+        if frames is None:
+            return "the foreign protocol cannot carry this payload: a worker would not take it"
+        worker.token, worker.signed_at = token, None
+        return frames
 
     def _unsent(self, peer: bytes, now: float, actions: list[BackDoorAction]) -> None:
         self._dropped["not sent"] += 1
@@ -523,12 +396,11 @@ class BackDoorMachine:
             actions.append(self._drop("unknown worker" if worker is None else "no EXIT"))
             return
         self._emit(worker, self.wire.exit, now, actions)
-        if worker.bundle is None:
+        if worker.lane is None:
             self._leave(worker, "the worker was dismissed", now, actions)
         else:
             worker.dismissed = True
-            worker.bundle.hand_back(now)
-            self._report(worker.bundle, actions)
+            self._requests.hand_back(self.settings.group, now, actions)
 
     @property
     def workers(self) -> Mapping[bytes, Attendance]:
@@ -538,43 +410,52 @@ class BackDoorMachine:
     # -- time
 
     def _watch(self, worker: _Attendant, now: float) -> None:
-        """Look at the worker again when it may have been silent for too long."""
+        """Look at a new worker again when it may have been silent for too long."""
+        settings = self.settings
         one_way = self._style is HeartbeatStyle.ONE_WAY
-        times = [now + self.settings.heartbeat] if one_way else []
-        if self.settings.max_silence is not None:
-            times.append(now + self.settings.max_silence)
+        times = [settings.heartbeat] if one_way else []
+        if settings.max_silence is not None:
+            times.append(settings.max_silence)
         if times:
-            self._timers.arm(_LifeTimer(worker.peer), min(times))
+            self._timers.arm(_LifeTimer(worker.peer), now + min(times))
 
     def _ring(self, timer: _DoorTimer, now: float, actions: list[BackDoorAction]) -> None:
-        if isinstance(timer, _BusyTimer):
-            worker = self._lanes[timer.lane]
-            self._lose(worker, "the worker did not answer in time", now, actions)
-            self._step(worker, _Input.INTERRUPT)
-            return
-        if isinstance(timer, _ReportTimer):
-            lane = self._lanes.get(timer.lane)
-            if lane is not None and lane.bundle is not None:
-                self._report(lane.bundle, actions)
-            return
-        known = self._workers[timer.peer]
+        requests = self._requests
+        if isinstance(timer, LaneBusyTimer):
+            for worker in requests.overdue(now):
+                requests.lose(worker, "the worker did not answer in time", now, actions)
+                self._step(worker, _Input.INTERRUPT)
+        elif isinstance(timer, LaneReportTimer):
+            requests.report(timer, actions)
+        elif isinstance(timer, _LifeTimer):
+            self._look_after(self._workers[timer.peer], timer, now, actions)
+        else:
+            assert_never(timer)
+
+    def _look_after(
+        self, worker: _Attendant, timer: _LifeTimer, now: float, actions: list[BackDoorAction]
+    ) -> None:
+        """Forget a worker that was silent for too long, or send a sign of life."""
+        settings = self.settings
         due: list[float] = []
-        if self.settings.max_silence is not None and known.state is _State.IDLE:
-            silent_at = known.last_at + self.settings.max_silence
+        if settings.max_silence is not None:
+            # A worker that is not idle may be silent.
+            idle = worker.state is _State.IDLE
+            silent_at = (worker.last_at if idle else now) + settings.max_silence
             if silent_at <= now:
-                self._step(known, _Input.SILENT)
-                del self._workers[known.peer]
+                self._step(worker, _Input.SILENT)
+                del self._workers[worker.peer]
                 return
             due.append(silent_at)
         if self._style is HeartbeatStyle.ONE_WAY and self.wire.sign is not None:
-            sign_at = known.sent_at + self.settings.heartbeat
+            sign_at = worker.sent_at + settings.heartbeat
             if sign_at <= now:
                 # A worker that does not read would find all heartbeats later.
-                if known.answered:
-                    known.answered = False
-                    sign = self.wire.word_sign if known.words else None
-                    self._emit(known, sign or self.wire.sign, now, actions)
-                sign_at = now + self.settings.heartbeat
+                if worker.answered:
+                    worker.answered = False
+                    sign = self.wire.word_sign if worker.words else None
+                    self._emit(worker, sign or self.wire.sign, now, actions)
+                sign_at = now + settings.heartbeat
             due.append(sign_at)
         if due:
             self._timers.set(timer, min(due))
@@ -588,8 +469,3 @@ class BackDoorMachine:
     def _drop(self, reason: str, detail: str = "") -> Drop:
         self._dropped[reason] += 1
         return Drop(reason, detail=detail)
-
-
-_PLACES = frozenset((_State.IDLE, _State.BUSY))
-_HOLDING = (_State.BUSY, _State.LATE)
-"""The states of workers that count as places."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from attrs import define, field
 
-from wmp.actions import Run
 from wmp.codec import pack_error, pack_frames
-from wmp.events import Finished
 from wmp.foreign import Frames, GroupReport, Of
 from wmp.gateways.common.body import FRAMES_CODEC, to_payload
+from wmp.gateways.common.job_lanes import JobLane, JobLanes
 from wmp.gateways.round_robin.pending_messages import ClientMessage
 from wmp.gateways.round_robin.slot_table import GivenMessage, SlotTable, SlotWorker
 from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
@@ -27,25 +28,28 @@ def has_form_of_token(address: bytes) -> bool:
 
 @define(eq=False)
 class GivenMessages:
-    """The messages at workers, by the lanes of their jobs and by their tokens.
+    """The messages at workers, by their tokens.
 
-    A token begins with a zero byte. No peer can choose such a routing id, so no answer to a peer
-    looks like an answer to a token.
+    A token begins with a tilde. No peer can have such a routing id, so no answer to a peer looks
+    like an answer to a token.
 
     Args:
         terms: Names and limits.
         table: The table of workers.
+        lanes: The jobs of the door.
     """
 
     terms: RoundRobinDoorSettings
     table: SlotTable
+    lanes: JobLanes
+    now: float = field(default=0.0, init=False)
+    """The time of this step of the door."""
     at_home: int = field(default=0, init=False)
     """Number of messages of clients among them."""
     lost: int = field(default=0, init=False)
     """Number of attempts that ended with their workers."""
-    _lanes: dict[int, GivenMessage] = field(factory=dict, init=False)
-    """The messages by lane, the oldest first."""
     _tokens: dict[bytes, GivenMessage] = field(factory=dict, init=False)
+    """The messages, the oldest first."""
     _token: int = field(init=False)
     """Number of the newest token."""
     _first_token: int = field(init=False)
@@ -56,7 +60,7 @@ class GivenMessages:
         self._token = self._first_token = (self.terms.epoch << 20) & _NUMBERS
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._tokens)
 
     # -- tokens
 
@@ -80,9 +84,13 @@ class GivenMessages:
         message = self._tokens.get(token)
         return message if message is not None and message.worker.peer == peer else None
 
-    def of_lane(self, lane: int) -> GivenMessage | None:
-        """Return the message of a lane; None if the message has ended."""
-        return self._lanes.get(lane)
+    def of_jobs(self, lane: int, jobs: Collection[int]) -> list[GivenMessage]:
+        """Return the messages of some jobs of a lane that workers have."""
+        return [
+            given
+            for given in self._tokens.values()
+            if given.lane.run.lane == lane and given.job in jobs
+        ]
 
     # -- the life of a message
 
@@ -93,35 +101,25 @@ class GivenMessages:
 
     def give(
         self,
-        run: Run,
+        lane: JobLane,
+        job: int,
         worker: SlotWorker,
         asker: ClientMessage | None,
-        now: float,
         *,
         tracked: bool,
     ) -> bytes:
         """Give the message of a job to a worker whose slot was taken; return its token."""
         token = self.new_token()
-        given = GivenMessage(run, token, tracked, worker, asker, now)
-        self._lanes[run.lane] = self._tokens[token] = worker.assignments[token] = given
-        self.at_home += run.manager == self.terms.home
+        given = GivenMessage(lane, job, token, tracked, worker, asker, self.now)
+        self._tokens[token] = worker.assignments[token] = given
+        self.at_home += lane.run.manager == self.terms.home
         if not tracked:
             worker.untracked.append(given)
         return token
 
-    def refuse(self, run: Run) -> None:
-        """End a job that no worker gets."""
-        self._end(run, Outcome.CANCELLED, b"")
-
-    def refuse_payload(self, run: Run) -> None:
-        """End a job whose submitter named another codec than that of the payload."""
-        self._end(
-            run, Outcome.ERROR, pack_error("UnfitPayload", "the payload is not a list of frames")
-        )
-
     def answer(self, given: GivenMessage, body: Frames) -> None:
         """Take the RESPONSE of a worker."""
-        run, worker = given.run, given.worker
+        run, worker = given.lane.run, given.worker
         self.table.answer(worker)
         requested = run.kind.codec
         if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.terms.home:
@@ -187,8 +185,8 @@ class GivenMessages:
             The time at which the oldest other message is overdue.
         """
         limit = self.terms.busy_timeout
-        while limit is not None and self._lanes:
-            oldest = next(iter(self._lanes.values()))
+        while limit is not None and self._tokens:
+            oldest = next(iter(self._tokens.values()))
             if oldest.given_at + limit > now:
                 return oldest.given_at + limit
             self._lose(oldest, f"the worker took more than {limit:g} s")
@@ -235,20 +233,16 @@ class GivenMessages:
             codec: Codec of the result.
             over: Whether the worker can send no answer any more.
         """
-        run, worker, token = given.run, given.worker, given.token
-        del self._lanes[run.lane], self._tokens[token], worker.assignments[token]
+        lane, worker, token = given.lane, given.worker, given.token
+        del self._tokens[token], worker.assignments[token]
         given.ended = True
-        self.at_home -= run.manager == self.terms.home
+        self.at_home -= lane.run.manager == self.terms.home
         if not given.tracked:
             if outcome is Outcome.OK:
-                payload = pack_frames((b"",)) if run.kind.codec == FRAMES_CODEC else b""
+                payload = pack_frames((b"",)) if lane.run.kind.codec == FRAMES_CODEC else b""
         elif not over and worker.debt:
             worker.late.add(token)
         self.lost += outcome is Outcome.LOST
-        self._end(run, outcome, payload, codec)
-
-    def _end(
-        self, run: Run, outcome: Outcome, payload: bytes | Frame, codec: str | None = None
-    ) -> None:
-        end = Finished(run.lane, run.ids, [outcome], [payload], codec=codec)
-        self.ends.append(Of(self.terms.group, end))
+        self.lanes.end_job(lane, given.job, outcome, payload, self.now, self.ends, codec)
+        if outcome is not Outcome.OK:
+            self.lanes.flush(lane, self.ends)

@@ -7,15 +7,16 @@ has a free slot.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, assert_never
 
 from attrs import define, field
 
 from wmp.actions import Drop, End, Halt, Interrupt, Recall, Resolve, Run
+from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
-from wmp.events import Cancelled, Closed, Drained, Recalled, Submitted, Ticked
+from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
 from wmp.foreign import (
     Arrived,
     Emit,
@@ -32,6 +33,7 @@ from wmp.foreign import (
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
+from wmp.gateways.common.job_lanes import LANE_JOBS, LANE_TIME, JobLane, JobLanes, LaneReportTimer
 from wmp.gateways.round_robin.given_messages import GivenMessages, has_form_of_token
 from wmp.gateways.round_robin.pending_messages import ClientMessage, ClientMessages, size_of
 from wmp.gateways.round_robin.slot_table import SlotTable, SlotWorker
@@ -86,10 +88,10 @@ class _OverdueTimer(NamedTuple):
 _OVERDUE = _OverdueTimer()
 _PENDING = _PendingTimer()
 
-_Timer = _SilenceTimer | _LeaveTimer | _OverdueTimer | _PendingTimer
+_Timer = _SilenceTimer | _LeaveTimer | _OverdueTimer | _PendingTimer | LaneReportTimer
 
 _PATIENCE = 0.5
-"""Seconds for which a job waits here for INCREMENT, before it goes back to its manager."""
+"""Seconds for which a door whose jobs wait expects INCREMENT behind a RESPONSE."""
 
 
 @define(eq=False)
@@ -108,12 +110,14 @@ class RoundRobinDoorMachine:
     """The registered workers, and those that have messages after DEREGISTER."""
     _given: GivenMessages = field(init=False)
     _open_messages: ClientMessages = field(init=False)
-    _pending: deque[tuple[Run, float]] = field(factory=deque, init=False)
-    """Jobs for slots that become free at once, and the times of their arrival.
+    _lanes: JobLanes = field(init=False)
+    """The jobs that wait for a slot here, and those of workers.
 
-    Between RESPONSE and INCREMENT a slot is still taken. If the door reported one place less for
-    this moment, jobs would go back to the manager.
+    Between RESPONSE and INCREMENT a slot is still taken. The door reports the place all the same,
+    so that no job goes back to the manager for this moment.
     """
+    _given_at: float = field(default=0.0, init=False)
+    """When a worker got a message last."""
     _timers: Timers[_Timer] = field(factory=Timers, init=False)
     _reported: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
@@ -127,7 +131,8 @@ class RoundRobinDoorMachine:
 
     def __attrs_post_init__(self) -> None:
         self._open_messages = ClientMessages(self.terms, self.numbers)
-        self._given = GivenMessages(self.terms, self.table)
+        self._lanes = JobLanes(self._timers)
+        self._given = GivenMessages(self.terms, self.table, self._lanes)
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
@@ -138,6 +143,7 @@ class RoundRobinDoorMachine:
         if self._halted:
             return []
         actions: list[RoundRobinDoorAction] = []
+        self._given.now = now
         match event:
             case Arrived(port, peer, frames):
                 self._take(port, peer, frames, now, actions)
@@ -164,15 +170,16 @@ class RoundRobinDoorMachine:
                 return actions
             case _:
                 assert_never(event)
-        if self._pending:
-            self._begin_pending(now, actions)
+        if self._lanes.waiting(self.terms.group):
+            self._give(now, actions)
         if self._given.ends:
             actions += self._given.take_ends()
         places = len(self._given) + self.table.free + self.table.owed
         if places != self._reported:
             self._reported = places
-            actions.append(Staff(self.terms.group, self.terms.served, places))
-        if self._leaving and not (self._open_messages or self._given or self._pending):
+            group, roles = self.terms.group, self.terms.served
+            actions.append(Staff(group, roles, places, LANE_JOBS, LANE_TIME))
+        if self._leaving and not (self._open_messages or self._lanes):
             self._halt(actions)
         return actions
 
@@ -416,65 +423,63 @@ class RoundRobinDoorMachine:
     def _order(self, what: GroupOrder, now: float, actions: list[RoundRobinDoorAction]) -> None:
         match what:
             case Run():
-                self._run(what, now, actions)
-            case Interrupt(lane, _):
-                if (given := self._given.of_lane(lane)) is not None:
+                self._lanes.add(self.terms.group, what)
+            case Interrupt(lane, ids):
+                for given in self._given.of_jobs(lane, ids):
                     self._given.finish(given, Outcome.CANCELLED, b"")
-                else:
-                    self._drop_pending(lane)
-            case Recall(lane, _):
-                actions.append(Of(self.terms.group, Recalled(lane, ())))
+                self._lanes.cancel_waiting(self.terms.group, lane, ids, now, actions)
+            case Recall(lane, ids):
+                self._lanes.recall(self.terms.group, lane, ids, actions)
             case _:
                 assert_never(what)
 
-    def _run(self, run: Run, now: float, actions: list[RoundRobinDoorAction]) -> None:
-        terms = self.terms
+    def _give(self, now: float, actions: list[RoundRobinDoorAction]) -> None:
+        """Give free slots jobs that wait. Without slots the jobs go back to their manager."""
+        group, lanes = self.terms.group, self._lanes
+        while self.table.free and (job := lanes.next(group, now, actions)) is not None:
+            self._begin(*job, now, actions)
+        if not lanes.waiting(group):
+            return
+        if self.table.owed:
+            self._timers.arm(_PENDING, now + _PATIENCE)
+        elif not self._given:
+            lanes.hand_back(group, now, actions)
+
+    def _begin(
+        self, lane: JobLane, row: int, now: float, actions: list[RoundRobinDoorAction]
+    ) -> None:
+        """Give a job to the first worker with a free slot."""
+        terms, run = self.terms, lane.run
+        job = run.ids[row]
         home = run.manager == terms.home
-        asker = self._open_messages.get(run.ids[0]) if home else None
+        if home and self._open_messages.left(job):  # RR-3.7
+            self._lanes.end_job(lane, job, Outcome.CANCELLED, b"", now, actions)
+            return
+        asker = self._open_messages.get(job) if home else None
         arguments = None if asker is None else asker.arguments
         if arguments is None:
-            arguments = read_payload(run.kind.codec, run.payloads[0])
-        if arguments is None:
-            self._given.refuse_payload(run)
+            arguments = read_payload(run.kind.codec, run.payloads[row])
+        if arguments is None:  # its submitter named another codec than that of the payload
+            error = pack_error("UnfitPayload", "the payload is not a list of frames")
+            self._lanes.end_job(lane, job, Outcome.ERROR, error, now, actions)
             return
-        unwanted = home and self._open_messages.left(run.ids[0])  # RR-3.7
-        worker = None if unwanted else self.table.take()
-        if worker is None:
-            if unwanted or len(self._pending) >= self.table.owed:
-                self._given.refuse(run)
-            else:
-                self._pending.append((run, now))
-                self._timers.arm(_PENDING, now + _PATIENCE)
-            return
+        worker = self.table.take()
+        assert worker is not None
         type = LmqType.TRACKEXEC if asker is None else asker.type
         tracked = type is LmqType.TRACKEXEC
-        token = self._given.give(run, worker, asker, now, tracked=tracked)
+        token = self._given.give(lane, job, worker, asker, tracked=tracked)
+        self._given_at = now
         if terms.busy_timeout is not None:
             self._timers.arm(_OVERDUE, now + terms.busy_timeout)
         id = token[1:] if asker is None else asker.id
         frames = write_lmq(type, id, arguments, hops=(token,))
         actions.append(Emit(worker.port, worker.peer, frames))
 
-    def _begin_pending(self, now: float, actions: list[RoundRobinDoorAction]) -> None:
-        """Begin the jobs that have a slot now; give those back that will have none."""
-        pending = self._pending
-        while pending and self.table.free:
-            self._run(pending.popleft()[0], now, actions)
-        while len(pending) > self.table.owed:
-            self._given.refuse(pending.pop()[0])
-
-    def _drop_pending(self, lane: int) -> None:
-        for entry in self._pending:
-            if entry[0].lane == lane:
-                self._pending.remove(entry)
-                self._given.refuse(entry[0])
-                return
-
     def _look_at_pending(self, now: float) -> None:
-        """Expect no INCREMENT any more if the oldest job waits for too long."""
-        if not self._pending:
+        """Expect no INCREMENT any more if jobs wait for too long."""
+        if not self.table.owed or not self._lanes.waiting(self.terms.group):
             return
-        due = self._pending[0][1] + _PATIENCE
+        due = self._given_at + _PATIENCE
         if due > now:
             self._timers.set(_PENDING, due)
         else:
@@ -527,6 +532,9 @@ class RoundRobinDoorMachine:
         if isinstance(timer, _OverdueTimer):
             if (due := self._given.end_overdue(now)) is not None:
                 self._timers.set(timer, due)
+            return
+        if isinstance(timer, LaneReportTimer):
+            self._lanes.report(timer, actions)
             return
         if isinstance(timer, _PendingTimer):
             self._look_at_pending(now)

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 
 from attrs import define, field
 
-from wmp.actions import Run
+from wmp.gateways.common.job_lanes import JobLane
 from wmp.gateways.round_robin.pending_messages import ClientMessage
 from wmp.message import Limits
 
@@ -16,7 +16,9 @@ from wmp.message import Limits
 class GivenMessage:
     """A message that a worker has."""
 
-    run: Run
+    lane: JobLane
+    job: int
+    """Number of its job."""
     token: bytes
     tracked: bool
     worker: SlotWorker

@@ -1,4 +1,4 @@
-"""Lanes with several jobs at a back door: one request after the other, and their ends."""
+"""Lanes with several jobs at a back door: the line of jobs that wait, and the ends of a lane."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wmp.codec import pack_frames
 from wmp.events import Begun, Finished, Recalled
 from wmp.foreign import Dismissed, Left, Of, Staff, Unsent
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL
+from wmp.gateways.common.job_lanes import LANE_JOBS, LANE_TIME, REPORT_INTERVAL
 from wmp.gateways.queue_doors.worker_door_wire import ParanoidDoorWire, PingPongDoorWire
 from wmp.message import Kind, Outcome
 
@@ -25,14 +25,15 @@ def door():
     return door
 
 
-def run(door, count, *, codec="", **columns):
+def run(door, count, *, codec="", lane=1, first=1, **columns):
     """Give the door a lane with some jobs."""
-    payloads = [b"%d" % id for id in range(1, count + 1)]
+    ids = range(first, first + count)
+    payloads = [b"%d" % id for id in ids]
     run = Run(
-        lane=1,
+        lane=lane,
         kind=Kind("default", codec=codec),
         manager=(b"m", 1),
-        ids=range(1, count + 1),
+        ids=ids,
         attempts=[1] * count,
         deadlines=columns.pop("deadlines", None),
         payloads=columns.pop("payloads", payloads),
@@ -107,20 +108,42 @@ def test_an_end_that_waited_leaves_with_the_next_reply(door):
 
 
 @pytest.mark.rule("PIRATE-7.3", "PING-4.6")
-@pytest.mark.parametrize("how", ["left", "unsent", "ready"])
+@pytest.mark.parametrize("how", ["left", "unsent"])
 def test_only_the_begun_job_is_lost_with_its_worker_and_the_others_go_back(door, how):
     run(door, 3)
     reply(door, b"a", b"one")
 
     if how == "left":
         door.feed(Left(0, b"a"))
-    elif how == "unsent":
-        door.feed(Unsent(0, b"a"))
     else:
-        door.get(b"\x01", peer=b"a")
+        door.feed(Unsent(0, b"a"))
     assert [row[:2] for row in ends(door)] == [(1, OK), (2, LOST), (3, CANCELLED)]
-    assert door.places == (None if how == "ready" else 0)
+    assert door.places == 0
     assert door.machine.statistics().lost == 1
+
+
+@pytest.mark.rule("PIRATE-7.3", "PING-4.6")
+def test_a_worker_that_begins_anew_loses_its_job_and_gets_the_next_one(door):
+    run(door, 3)
+    reply(door, b"a", b"one")
+    door.get(b"\x01", peer=b"a")
+    assert [row[:2] for row in ends(door)] == [(1, OK), (2, LOST)]
+    assert (bodies(door), door.places) == ([(b"3",)], None)
+
+
+@pytest.mark.rule("PIRATE-7.1")
+def test_the_jobs_of_all_lanes_go_out_in_the_order_of_their_arrival(door):
+    door.get(b"\x01", peer=b"b")
+    run(door, 3)
+    sent = dict(door.emitted)
+    order = [int(body) for (body,) in bodies(door)]
+    run(door, 3, lane=2, first=4)
+    assert bodies(door) == []
+    for peer in (b"b", b"b", b"a", b"b"):
+        door.get(*request_of(sent[peer])[2], b"done", peer=peer)
+        order += [int(body) for (body,) in bodies(door)]
+        sent |= dict(door.emitted)
+    assert order == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.rule("PIRATE-7.4")
@@ -154,7 +177,7 @@ def test_jobs_that_have_not_begun_can_be_recalled(door):
 
     door.order(Recall(1, [1, 3]))
     assert door.actions == [Of("workers", Recalled(1, (3,)))]
-    reply_to = door.machine._lanes[1].token
+    reply_to = door.machine._workers[b"a"].token
     door.get(reply_to, b"", b"one", peer=b"a")
     assert bodies(door) == [(b"2",)]
     reply(door, b"a", b"two")
@@ -164,7 +187,7 @@ def test_jobs_that_have_not_begun_can_be_recalled(door):
 @pytest.mark.rule("PIRATE-7.4")
 def test_an_interruption_ends_only_the_jobs_that_it_names(door):
     run(door, 4)
-    token = door.machine._lanes[1].token
+    token = door.machine._workers[b"a"].token
 
     door.order(Interrupt(1, [3]))
     assert (ends(door), door.state(b"a")) == ([(3, CANCELLED, b"")], Attendance.BUSY)
@@ -213,12 +236,13 @@ def test_a_job_that_no_worker_would_take_ends_and_the_next_one_begins():
     run(door, 3, payloads=[b"PONG", b"2", b"EXIT"])
     assert bodies(door) == [(b"2",)]
     reply(door, b"a", b"two")
-    assert [row[:2] for row in ends(door)] == [(2, OK), (3, ERROR)]
+    assert [row[:2] for row in ends(door)] == [(1, ERROR), (2, OK), (3, ERROR)]
 
 
 def test_a_payload_that_is_no_list_of_frames_ends_its_job(door):
     run(door, 2, codec="frames", payloads=[b"no list", pack_frames([b"a", b"b"])])
     assert bodies(door) == [(b"a", b"b")]
+    door.wait(REPORT_INTERVAL)
     assert [row[:2] for row in ends(door)] == [(1, ERROR)]
 
 
