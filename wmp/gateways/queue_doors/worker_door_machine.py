@@ -73,7 +73,7 @@ _DoorTimer: TypeAlias = _LifeTimer | LaneBusyTimer | LaneReportTimer
 
 
 @define(eq=False)
-class _Attendant(Attendant):
+class _QueueAttendant(Attendant):
     signed_at: float | None = None
     """When the first sign of life after its newest request came; None if none came."""
     words: bool = False
@@ -94,9 +94,9 @@ class BackDoorMachine:
     wire: DoorWire
     settings: BackDoorSettings
     _style: HeartbeatStyle = field(init=False)
-    _workers: dict[bytes, _Attendant] = field(factory=dict, init=False)
-    _idle: WorkerTurns[_Attendant] = field(factory=WorkerTurns, init=False)
-    _requests: LaneRequests[_Attendant] = field(init=False)
+    _workers: dict[bytes, _QueueAttendant] = field(factory=dict, init=False)
+    _idle: WorkerTurns[_QueueAttendant] = field(factory=WorkerTurns, init=False)
+    _requests: LaneRequests[_QueueAttendant] = field(init=False)
     _timers: Timers[_DoorTimer] = field(factory=Timers, init=False)
     _places: int = field(default=0, init=False)
     _reported: int = field(default=0, init=False)
@@ -187,7 +187,7 @@ class BackDoorMachine:
 
     # -- the lifecycle
 
-    def _step(self, worker: _Attendant, what: AttendanceInput) -> bool:
+    def _step(self, worker: _QueueAttendant, what: AttendanceInput) -> bool:
         """Change the state of a worker by the table; return whether the table has this change."""
         before = worker.state
         target = TRANSITIONS.get((before, what))
@@ -211,7 +211,7 @@ class BackDoorMachine:
         return True
 
     def _leave(
-        self, worker: _Attendant, cause: str, now: float, actions: list[BackDoorAction]
+        self, worker: _QueueAttendant, cause: str, now: float, actions: list[BackDoorAction]
     ) -> None:
         self._requests.lose(worker, cause, now, actions)
         self._step(worker, _Input.LEAVE)
@@ -256,7 +256,7 @@ class BackDoorMachine:
         if self._style is HeartbeatStyle.PING_PONG and self.wire.sign is not None:
             self._emit(worker, self.wire.sign, now, actions)
 
-    def _has_dropped_request(self, worker: _Attendant, now: float) -> bool:
+    def _has_dropped_request(self, worker: _QueueAttendant, now: float) -> bool:
         """Return whether a sign of life shows that the worker does not do its request any more."""
         if worker.state not in (_State.BUSY, _State.LATE):
             return False
@@ -269,7 +269,7 @@ class BackDoorMachine:
         limit = settings.busy_timeout
         return limit is not None and now - worker.given_at >= limit  # PIRATE-7.4
 
-    def _free(self, worker: _Attendant, now: float, actions: list[BackDoorAction]) -> None:
+    def _free(self, worker: _QueueAttendant, now: float, actions: list[BackDoorAction]) -> None:
         """Let a worker that has not answered its request get requests again."""
         text = (
             f"a worker of {self.settings.group!r} has not answered its request after "
@@ -287,7 +287,7 @@ class BackDoorMachine:
         frames: Frames,
         now: float,
         actions: list[BackDoorAction],
-    ) -> _Attendant | None:
+    ) -> _QueueAttendant | None:
         """Return a new worker, or None for a message that makes no worker known."""
         wire = self.wire
         known = (
@@ -309,13 +309,13 @@ class BackDoorMachine:
         if len(self._workers) >= self.settings.max_workers:
             actions.append(self._drop("limit"))
             return None
-        worker = self._workers[peer] = _Attendant(port, peer)
+        worker = self._workers[peer] = _QueueAttendant(port, peer)
         self._watch(worker, now)
         return worker
 
     def _reply(
         self,
-        worker: _Attendant,
+        worker: _QueueAttendant,
         message: FromWorker,
         now: float,
         actions: list[BackDoorAction],
@@ -334,7 +334,7 @@ class BackDoorMachine:
             self._step(worker, _Input.READY)  # PIRATE-8.2
 
     def _emit(
-        self, worker: _Attendant, frames: Frames, now: float, actions: list[BackDoorAction]
+        self, worker: _QueueAttendant, frames: Frames, now: float, actions: list[BackDoorAction]
     ) -> None:
         worker.sent_at = now
         actions.append(Emit(worker.port, worker.peer, frames))
@@ -371,7 +371,7 @@ class BackDoorMachine:
             requests.hand_back(group, now, actions)
         self._stirred = False
 
-    def _write(self, worker: _Attendant, run: Run, id: int, payload: Frame) -> Frames | str:
+    def _write(self, worker: _QueueAttendant, run: Run, id: int, payload: Frame) -> Frames | str:
         """Return the request for a job, or why the payload fits no request."""
         codec = run.kind.codec
         body = read_payload(codec, payload) if codec else (payload,)
@@ -409,7 +409,7 @@ class BackDoorMachine:
 
     # -- time
 
-    def _watch(self, worker: _Attendant, now: float) -> None:
+    def _watch(self, worker: _QueueAttendant, now: float) -> None:
         """Look at a new worker again when it may have been silent for too long."""
         settings = self.settings
         one_way = self._style is HeartbeatStyle.ONE_WAY
@@ -433,7 +433,7 @@ class BackDoorMachine:
             assert_never(timer)
 
     def _look_after(
-        self, worker: _Attendant, timer: _LifeTimer, now: float, actions: list[BackDoorAction]
+        self, worker: _QueueAttendant, timer: _LifeTimer, now: float, actions: list[BackDoorAction]
     ) -> None:
         """Forget a worker that was silent for too long, or send a sign of life."""
         settings = self.settings
