@@ -1,10 +1,13 @@
 """A manager that reads its stdin before its socket: messages wait in front of it for a moment.
 
 The manager is that of the library. A relay in front of its socket keeps what arrives for ``DELAY``
-seconds, in order, so that a line of stdin overtakes every message that was sent before it.
+seconds, in order, so that a line of stdin overtakes every message that was sent before it. With
+``--cross`` the relay delays only every second connection, so that messages of the other
+connections overtake these messages too.
 """
 
 import asyncio
+import itertools
 import socket
 import subprocess
 import sys
@@ -23,8 +26,9 @@ async def pump(source: asyncio.StreamReader, to: asyncio.StreamWriter, delay: fl
     loop.call_later(delay, to.close)
 
 
-async def main(endpoint: str, unit: str) -> int:
+async def main(endpoint: str, unit: str, *options: str) -> int:
     """Run the manager and the relay until the manager ends; return the manager's status."""
+    numbers = itertools.count()
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     manager = await asyncio.create_subprocess_exec(
@@ -38,7 +42,8 @@ async def main(endpoint: str, unit: str) -> int:
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             back, on = await asyncio.open_connection("127.0.0.1", port)
-            pumps.add(asyncio.create_task(pump(reader, on, DELAY)))
+            prompt = "--cross" in options and next(numbers) % 2
+            pumps.add(asyncio.create_task(pump(reader, on, 0.0 if prompt else DELAY)))
             pumps.add(asyncio.create_task(pump(back, writer, 0.0)))
             return
         writer.close()  # the manager does not listen yet, and the kit connects again

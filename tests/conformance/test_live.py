@@ -149,19 +149,15 @@ def test_the_addresses_of_plays_at_the_same_time_differ() -> None:
             wire.close()
 
 
-LATE = LiveTestee(
-    "manager",
-    f"{sys.executable} tests/conformance/late_manager.py {{endpoint}} {{unit}}",
-    unit=1000,
+@pytest.mark.parametrize(
+    ("id", "options"),
+    [("resources-of-the-newest-ready", ""), ("begun-runs-are-counted", "--cross")],
 )
+def test_a_manager_may_read_in_another_order_than_the_kit_sends(id: str, options: str) -> None:
+    """Lines and messages of other connections wait until the manager has read earlier messages."""
+    late = f"{sys.executable} tests/conformance/late_manager.py {{endpoint}} {{unit}} {options}"
+    (peer,) = [case for case in cases_for("manager") if case.id == f"manager/{id}"]
 
-
-def test_a_manager_may_read_its_stdin_before_its_socket() -> None:
-    """The kit writes a line when the manager has read the messages that the kit sent before."""
-    (peer,) = [
-        case for case in cases_for("manager") if case.id == "manager/resources-of-the-newest-ready"
-    ]
-
-    result = LATE.play(peer)
+    result = LiveTestee("manager", late, unit=1000).play(peer)
 
     assert result.verdict is Verdict.OK, f"{result.rule}: {result.text}"

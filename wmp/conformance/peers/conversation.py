@@ -178,6 +178,9 @@ class Conversation:
         )
         self.wire.send(connection, frames)
 
+    def turn_to(self, connection: Connection | None) -> None:
+        """Prepare to send over a connection: messages of other connections must not cross."""
+
     def read(self, frames: Sequence[Frame]) -> Message | None:
         """Read frames; None when they are not a message."""
         try:

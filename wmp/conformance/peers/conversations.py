@@ -35,12 +35,27 @@ class ManagerConversation(Conversation):
     _awaited: set[Connection] = field(factory=set)
     """Connections whose probe has received no PONG since its last PING."""
 
+    _handling: bool = False
+    """Whether the kit handles an event, and the script waits."""
+
     def __attrs_post_init__(self) -> None:
         self.book = ManagerBook()
 
+    def pump(self, until: float) -> bool:
+        before, self._handling = self._handling, True
+        try:
+            return Conversation.pump(self, until)
+        finally:
+            self._handling = before
+
     def send(self, who: str, connection: Connection, frames: Sequence[Frame]) -> None:
+        self.turn_to(connection)
         self._unread.add(connection)
         Conversation.send(self, who, connection, frames)
+
+    def turn_to(self, connection: Connection | None) -> None:
+        if not self._handling:
+            self.let_read(but=connection)
 
     def submit(self, payload: bytes | None = None, *, role: str = "echo", **wishes: Any) -> str:
         self.let_read()
@@ -50,22 +65,27 @@ class ManagerConversation(Conversation):
         self.let_read()
         Conversation.cancel(self, name)
 
-    def let_read(self) -> None:
+    def let_read(self, but: Connection | None = None) -> None:
         """Wait until the manager has read all messages that were sent to it.
 
-        A line of stdin and a message of a socket may cross, and a manager may read either first.
-        So a worker of the kit that does nothing else sends PING over each connection that was
-        used, and its PONG shows that the manager has read what came before. A manager that sends
-        no PONG gets the time of "at once".
+        A line of stdin and a message of a socket may cross, and so may messages of two
+        connections: a manager may read either first. So a worker of the kit that does nothing
+        else sends PING over each connection that was used, and its PONG shows that the manager has
+        read what came before. A manager that sends no PONG gets the time of "at once".
+
+        Args:
+            but: A connection whose messages need not be read.
         """
         if not self.wire.grace:
             return  # nothing crosses in virtual time
         for _ in range(_MAX_ROUNDS):
             used = {getattr(player, "connection", None) for player in self.players}
             waiting = {
-                connection for connection in self._unread & used if connection.side == "dialled"
+                connection
+                for connection in self._unread & used
+                if connection.side == "dialled" and connection != but
             }
-            self._unread.clear()
+            self._unread &= {but}
             if not waiting:
                 return
             for connection in waiting:

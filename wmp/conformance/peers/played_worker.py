@@ -11,7 +11,7 @@ from attrs import define, field
 from wmp.conformance.peers.conversation import ReceivedMessage
 from wmp.conformance.peers.played_peer import PlayedPeer
 from wmp.conformance.script.case import Broken
-from wmp.message import Columns, Command, Field, Outcome, Path, Peer, counted
+from wmp.message import Columns, Command, Field, Message, Outcome, Path, Peer, counted
 from wmp.testing.peers.worker_messages import WorkerMessages
 
 
@@ -86,6 +86,19 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     """The stores that the manager serves, by its PONGs."""
 
     # -- sending
+
+    def compose(
+        self,
+        command: Command,
+        columns: Columns | None = None,
+        *,
+        to: Path | None = None,
+        source: Path | None = None,
+        **fields: Any,
+    ) -> Message:
+        # The time for an answer counts from here on.
+        self.talk.turn_to(self.connection)
+        return PlayedPeer.compose(self, command, columns, to=to, source=source, **fields)
 
     def ready(self, credit: int = 1, **fields: Any) -> None:
         """Send READY to every manager, with the next number unless ``ready`` is given."""
