@@ -15,7 +15,7 @@ from zlib import crc32
 import messages as wire
 import zmq
 from messages import Message
-from node import MAX_SILENCE, Node, run
+from node import MAX_SILENCE, NO_ACK, Node, run
 from stream import Stream
 from waiting import Queue
 from workers import NEEDS, Give, Policy, Worker
@@ -73,17 +73,17 @@ class Manager(Node[Worker]):
             give.want -= len(rows)
             more = give.want > 0 and time.monotonic() < give.until
             fields = {"lock": lock, "role": role, "needs": NEEDS, "manager": self.me, "more": more}
-            self.send_jobs(worker, wire.TAKE, fields, "ids attempts left payloads", rows)
+            self.send_jobs(worker, wire.TAKE, fields, "ids attempts left begun payloads", rows)
             if not more:
                 del worker.gives[lock]
                 if not rows:
                     self.send_numbered(worker, wire.NO, {"lock": lock})
 
     def done(self, worker: Worker, message: Message) -> None:
-        names = ("outcomes", "payloads", "checksums")
-        for number, outcome, payload, sum in self.rows(worker, message, *names):
+        names = ("outcomes", "payloads", "checksums", "texts")
+        for number, outcome, payload, sum, text in self.rows(worker, message, *names):
             if sum not in (None, crc32(payload)):  # the result does not fit its checksum (WMP-2.13)
-                self.queue.lose(number, b"the result is damaged", spend=True)
+                self.queue.lose(number, b"the result is damaged", spend=True, begun=True)
             elif outcome in (wire.OK, wire.FAILED):
                 self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
             elif outcome == wire.OVERRUN:
@@ -93,7 +93,9 @@ class Manager(Node[Worker]):
                 job.refused = (
                     (worker.identity, worker.contacts) if outcome == wire.REFUSED else None
                 )
-                self.queue.lose(number, payload, spend=outcome == wire.LOST)
+                lost = outcome == wire.LOST
+                begun = lost or (outcome == wire.CANCELLED and bool(text))  # WMP-6.34
+                self.queue.lose(number, payload, spend=lost, begun=begun)
 
     def status(self, worker: Worker, message: Message) -> None:
         for number, fraction, text in self.rows(worker, message, "fractions", "texts"):
@@ -158,14 +160,16 @@ class Manager(Node[Worker]):
         self.session += 1
         peer.stream, peer.contacts, peer.gives = Stream(self.session), peer.contacts + 1, {}
 
-    def others(self, peer: Worker, kept: list[Any], text: str) -> list[tuple[int, Any, Any]]:
+    def others(self, peer: Worker, kept: list[Any], text: str | None) -> list[tuple[int, Any, Any]]:
         _, _, command, fields, columns = kept
         if command != wire.TAKE:
             return []
         for number in columns["ids"]:
             if number in peer.leases:
+                single = len(columns["ids"]) == 1
                 self.queue.jobs[number].alone = True
-                self.queue.lose(number, text.encode(), spend=len(columns["ids"]) == 1)
+                cause = (text or NO_ACK).encode()
+                self.queue.lose(number, cause, spend=single, begun=single or text is None)
         peer.gives.pop(fields["lock"], None)
         return [(wire.NO, {"lock": fields["lock"]}, {})]
 

@@ -30,6 +30,7 @@ from stream import Peer, others, size_of
 
 # The first two in units; jobs of a message; times that a message is sent again.
 RESEND, MAX_SILENCE, BATCH, MAX_RESENDS = 3, 6, 1000, 10
+NO_ACK = "no ack came"  # why a message that was sent again MAX_RESENDS times is replaced
 
 
 class Superseded(Exception):
@@ -122,8 +123,8 @@ class Node(Claims[P]):
             kept[0] = time.monotonic()
             self.send(peer, *kept[2:])
 
-    def replace(self, peer: P, kept: list[Any], text: str) -> None:
-        """Send other messages in place of a message that is never accepted (WMP-7.11)."""
+    def replace(self, peer: P, kept: list[Any], text: str | None) -> None:
+        """Send other messages in place of one that was refused, or had no ack if `text` is None."""
         stream = peer.stream
         others = [] if not stream or kept[1] in stream.replaced else self.others(peer, kept, text)
         if not stream or not others:
@@ -136,9 +137,9 @@ class Node(Claims[P]):
         for other in others[1:]:
             self.send_numbered(peer, *other)
 
-    def others(self, peer: P, kept: list[Any], text: str) -> list[tuple[int, Any, Any]]:
+    def others(self, peer: P, kept: list[Any], text: str | None) -> list[tuple[int, Any, Any]]:
         """Return (command, fields, columns) of each message in place of a refused message."""
-        return [(*kept[2:4], columns) for columns in others(kept[4], text)]
+        return [(*kept[2:4], columns) for columns in others(kept[4], text or NO_ACK)]
 
     def complain(self, connection: Any, about: Message | Refused, code: str, **more: Any) -> None:
         """Answer a message with ERROR, but never an ERROR (WMP-10.2, WMP-10.3)."""
@@ -198,7 +199,7 @@ class Node(Claims[P]):
             if peer.stream and kept and now > kept[0][0] + RESEND * self.unit:
                 if peer.stream.resends >= MAX_RESENDS:
                     peer.stream.resends = 0
-                    self.replace(peer, kept[0], "no ack came")
+                    self.replace(peer, kept[0], None)
                 else:
                     self.resend(peer)
             if peer.claim and (now > peer.claim.until or now > peer.heard + peer.max_silence):

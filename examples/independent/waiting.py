@@ -27,6 +27,7 @@ class Job:
     timeout: float = 0  # milliseconds; 0: none
     deadline: float = 0.0
     attempt: int = 0
+    begun: int = 0  # earlier runs that began, or may have begun (WMP-6.34)
     worker: Worker | None = None  # the worker with the lease
     take: int = 0  # number of the TAKE with the job
     cancelling: bool = False
@@ -100,7 +101,7 @@ class Queue:
                 break
             job.attempt, job.worker, job.take = job.attempt + 1, worker, take
             worker.leases.add(number)
-            rows.append((number, job.attempt, job.left(), job.payload))
+            rows.append((number, job.attempt, job.left(), job.begun, job.payload))
         for number in skipped:
             self.wait(number)
         return role, rows
@@ -116,10 +117,11 @@ class Queue:
         job.worker = None
         return job
 
-    def lose(self, number: int, cause: bytes, spend: bool = True) -> None:
-        """End a lease without a result."""
+    def lose(self, number: int, cause: bytes, *, spend: bool, begun: bool) -> None:
+        """End a lease without a result: a worker loss, and perhaps a run that began."""
         job = self.release(number)
         job.max_worker_losses -= spend
+        job.begun += begun
         self.wait(number)
         if job.cancelling:
             self.end(number, "cancelled")
@@ -132,8 +134,9 @@ class Queue:
             job = self.jobs[number]
             if (number, job.attempt) not in held and job.take <= last:
                 # A lease whose TAKE never left does not count (WMP-6.17).
-                left = worker.stream and job.take <= worker.stream.left
-                self.lose(number, b"the worker is gone, or no longer has the job", spend=bool(left))
+                left = bool(worker.stream and job.take <= worker.stream.left)
+                cause = b"the worker is gone, or no longer has the job"
+                self.lose(number, cause, spend=left, begun=left)
 
     def end(self, number: int, word: str, payload: bytes = b"") -> None:
         """Report the one end of a job (WMP-6.3)."""

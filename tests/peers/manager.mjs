@@ -192,7 +192,7 @@ class Manager {
     this.share();
   }
 
-  replace(worker, kept, text) { // send another message in place of one that the worker never accepts (WMP-7.11)
+  replace(worker, kept, text, refused = true) { // send another message in place of one that the worker never accepts (WMP-7.11)
     if (kept.command !== TAKE || kept.replaced) {
       this.renew(worker);
       return this.pong(worker);
@@ -202,7 +202,10 @@ class Manager {
     Object.assign(kept, { command: NO, fields: { lock, number }, columns: undefined, replaced: true });
     worker.gives.delete(lock);
     this.resend(worker);
-    for (const job of jobs) job.alone = true;
+    for (const job of jobs) {
+      job.alone = true;
+      if (refused && ids.length > 1) job.begun -= 1; // WMP-6.34: without an ack the jobs may have begun
+    }
     if (ids.length > 1) this.requeue(jobs.map(({ id }) => id));
     else this.lose(jobs.map(({ id }) => id), `TAKE was refused: ${text}`);
     this.share();
@@ -501,7 +504,7 @@ class Manager {
         if (worker.resends < 10) this.resend(worker);
         else { // the message counts as refused (WMP-7.12)
           worker.resends = 0;
-          this.replace(worker, worker.kept[0], "no ack came");
+          this.replace(worker, worker.kept[0], "no ack came", false);
         }
       }
       if (worker.claim && time > Math.min(worker.claim.until, worker.heard + EXPIRE * this.unit)) this.admit(worker);
