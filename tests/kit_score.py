@@ -74,8 +74,9 @@ class KitScore:
         )
 
 
-def _cases(testee: str, rule: str, *, whole: bool) -> Sequence[Case]:
-    return cases_for(testee) if whole else cases_for(testee, rules=[rule])
+def _cases(peer: BentPeer, *, whole: bool) -> Sequence[Case]:
+    """Return the cases of the mutant's profiles: those of its rule, or all of them."""
+    return cases_for(peer.testee, peer.profiles, () if whole else [peer.rule])
 
 
 def measure(mutants: Iterable[BentPeer] | None = None, *, whole: bool = False) -> KitScore:
@@ -93,10 +94,10 @@ def measure(mutants: Iterable[BentPeer] | None = None, *, whole: bool = False) -
         with pytest.MonkeyPatch.context() as patch:
             if peer.switch is not None:
                 peer.switch(patch)
-            accusations = accused(peer, _cases(*rule_key, whole=whole))
+            accusations = accused(peer, _cases(peer, whole=whole))
         # A required field may be in a command that no case of the rule needs.
         if peer.rule not in accusations and not whole:
-            accusations = accused(peer, cases_for(peer.testee))
+            accusations = accused(peer, _cases(peer, whole=True))
         if peer.rule not in accusations:
             missed.setdefault(rule_key, []).append(peer.name)
     return KitScore(rules, missed)

@@ -64,8 +64,8 @@ class _TakesConnectionsForIdentities(Bend):
 
     def wait_for(self, link: Link, message: Message) -> Message:
         self.last[link] = message.source
-        assert isinstance(link, bytes)
-        return evolve(message, source=(link, *message.source[1:2]))
+        name = link if isinstance(link, bytes) else b"link %d" % link
+        return evolve(message, source=(name, *message.source[1:2]))
 
     def says(self, link: Link, message: Message) -> Message:
         return evolve(message, to=self.last[link][::-1]) if message.to else message
@@ -153,7 +153,8 @@ built(
         machine=ManagerMachine(
             ManagerSettings(identity=b"manager", epoch=1000),
             lambda jobs, offers: sorted(offers, key=lambda offer: offer.identity),
-        )
+        ),
+        devices=terms.endpoints,
     ),
 )
 
@@ -227,7 +228,8 @@ built(
     lambda terms: LibraryManager(
         machine=ManagerMachine(
             ManagerSettings(identity=b"manager", epoch=1000, reply_margin=0.0), balance.any_worker
-        )
+        ),
+        devices=terms.endpoints,
     ),
 )
 

@@ -51,6 +51,7 @@ def withdrawal_of_nothing(talk: ManagerConversation) -> None:
     worker = talk.met()
     worker.give(0, lock=5)
     worker.never(Command.TAKE, Command.NO, what="no lock was open")
+    talk.means = {}
     pong = worker.ask()
     talk.check(
         pong["lock"] is None,

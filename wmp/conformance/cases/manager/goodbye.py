@@ -24,6 +24,7 @@ def late_messages_after_goodbye(talk: ManagerConversation) -> None:
     worker.transmit(give)
     worker.transmit(done)
     worker.never(Command.TAKE, Command.NO, Command.PONG, what="the worker has sent BYE")
+    talk.means = {}
     talk.not_ended(name)
     again = other.take()
     talk.check(len(again) == 1, "another worker received NO; expected the job after BYE")
@@ -45,6 +46,7 @@ def goodbye_of_another_epoch(talk: ManagerConversation) -> None:
         about_peer=(worker.identity, worker.epoch),
     )
     talk.settle()
+    talk.check(not other.take(), "ERROR unreachable ends a lease; expected none", "WMP-9.12")
     for ahead in (1, -1):
         epoch = worker.epoch + ahead
         stranger = talk.worker(

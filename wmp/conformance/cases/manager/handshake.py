@@ -136,6 +136,7 @@ def resources_of_the_newest_ready(talk: ManagerConversation) -> None:
     worker.ready(2, resources={"slots": 0})
     talk.submit()
     worker.never(Command.WAKE, during=1.0, what="the newest READY lacks resources for the job")
+    talk.means = {}
     worker.ready(2, resources={"slots": 2})
     wake = worker.expect(Command.WAKE, rule="WMP-3.6")
     talk.check(wake["count"] == 1, f"WAKE is for {wake['count']} jobs; expected 1", "WMP-3.5")

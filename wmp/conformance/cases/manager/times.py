@@ -207,7 +207,6 @@ def no_time_for_another_attempt(talk: ManagerConversation) -> None:
 @case("WMP-6.12", "WMP-6.26", profile="times")
 def a_cancelled_job_is_not_tried_again(talk: ManagerConversation) -> None:
     """An error of a cancelled job ends the job, although its settings allow another attempt."""
-    talk.means = {"WMP-6.3": "WMP-6.12"}
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=3, wait=0)
     job = worker.take_job()

@@ -105,17 +105,18 @@ def unreadable_take(talk: WorkerConversation) -> None:
 @case("WMP-7.12")
 def the_count_belongs_to_the_stream(talk: WorkerConversation) -> None:
     """An ack starts the count of repeats anew for the messages behind the acknowledged one."""
-    talk.means = {"WMP-7.1": "WMP-7.12"}
     manager, first = _unanswered(talk)
     manager.done_of(first)
     (second,) = manager.run(b"second question")
     manager.done_of(second)
+    talk.means = {"WMP-7.1": "WMP-7.12"}
     for repeats, rule in ((6, "WMP-7.3"), (7, "WMP-7.12")):
         for _ in range(repeats):
             manager.pong(again=True)
             manager.expect(Command.DONE, again=True, number=2, rule=rule, what="PONG has 'again'")
             manager.clear()
         manager.ack_override = 1
+    talk.means = {}
     manager.ack_override = None
     manager.echoes("WMP-7.12")
 
@@ -123,9 +124,9 @@ def the_count_belongs_to_the_stream(talk: WorkerConversation) -> None:
 @case("WMP-7.11", "WMP-15.8")
 def refusals_that_do_not_count(talk: WorkerConversation) -> None:
     """ERROR counts only with session, number and command of the refused message."""
-    talk.means = {"WMP-7.1": "WMP-7.11"}
     manager, job = _unanswered(talk)
     manager.done_of(job)
+    talk.means = {"WMP-7.1": "WMP-7.11"}
     right = {"session": manager.session, "about": int(Command.DONE), "about_number": 1}
     for wrong in (
         {"session": manager.session + 7},
@@ -137,5 +138,6 @@ def refusals_that_do_not_count(talk: WorkerConversation) -> None:
     manager.pong(again=True)
     done = manager.expect(Command.DONE, again=True, number=1, rule="WMP-7.3")
     talk.check(done.outcomes == [Outcome.OK], f"DONE was sent again with {done.outcomes}")
+    talk.means = {}
     manager.ack_override = None
     manager.echoes("WMP-7.11")

@@ -43,7 +43,7 @@ def the_end_of_a_standby(talk: WorkerConversation) -> None:
     active = talk.met()
     lock = held_by(talk, active)
     passive = talk.met(standby=True)
-    active.locks.pop(lock.number)  # the manager has ended, and answers nothing
+    active.locks.pop(lock.number, None)  # the manager has ended, and answers nothing
     active.answers = False
     passive.standby = False
     passive.pong()
@@ -58,8 +58,8 @@ def the_end_of_a_standby_without_hold(talk: WorkerConversation) -> None:
     active, _ = talk.met(), talk.met()
     passive = talk.met(standby=True)
     active.wake(1)
-    lock = active.lock(1.0, "WMP-4.1", "the worker was woken")
-    active.locks.pop(lock.number)  # the manager has ended, and answers nothing
+    lock = active.lock(1.0, "WMP-3.8", "the worker was woken")
+    active.locks.pop(lock.number, None)  # the manager has ended, and answers nothing
     active.answers = False
     passive.standby = False
     passive.pong()
