@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -28,6 +28,7 @@ class Job:
     deadline: float = 0.0
     attempt: int = 0
     begun: int = 0  # earlier runs that began, or may have begun (WMP-6.34)
+    losers: set[bytes] = field(default_factory=set)  # workers that have lost the job
     worker: Worker | None = None  # the worker with the lease
     take: int = 0  # number of the TAKE with the job
     cancelling: bool = False
@@ -135,8 +136,11 @@ class Queue:
             if (number, job.attempt) not in held and job.take <= last:
                 # A lease whose TAKE never left does not count (WMP-6.17).
                 left = bool(worker.stream and job.take <= worker.stream.left)
+                first = worker.identity not in job.losers  # one loss for each worker (WMP-6.23)
+                if left:
+                    job.losers.add(worker.identity)
                 cause = b"the worker is gone, or no longer has the job"
-                self.lose(number, cause, spend=left, begun=left)
+                self.lose(number, cause, spend=left and first, begun=left)
 
     def end(self, number: int, word: str, payload: bytes = b"") -> None:
         """Report the one end of a job (WMP-6.3)."""

@@ -95,7 +95,7 @@ OPPONENTS: Mapping[str, Opponent] = {
     "independent-manager": Opponent(
         "manager",
         f"{_INDEPENDENT}/manager.py {{endpoint}} --unit {{unit}}",
-        profiles=_STORELESS - {"dial-in"},
+        profiles=_STORELESS - {"dial-in", "times"},
     ),
     "c-worker": Opponent(
         "worker", "{folder}/worker {endpoint} {unit}", profiles=frozenset({"core"})
