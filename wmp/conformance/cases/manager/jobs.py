@@ -264,8 +264,8 @@ def not_to_who_refused(talk: ManagerConversation) -> None:
     worker.never(
         Command.TAKE, during=2.0, what="the worker has refused this job and sent nothing since"
     )
-    worker.lively = True
     other.done(other.take_job())
+    worker.lively = True
     talk.end_of(name)
 
 
