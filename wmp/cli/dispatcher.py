@@ -15,7 +15,6 @@ from wmp.cli.common.options import ProgramCommand, check_addresses, security_of,
 from wmp.cli.common.options import keys as key_flags
 from wmp.cli.common.store_flags import store_flags
 from wmp.errors import ConfigError
-from wmp.runtime.common.checks import check_private
 
 _PROGRAM: Final = "wmp"
 
@@ -34,25 +33,6 @@ def check_extra() -> None:
                 f"the package {name} is missing; run: pip install "
                 "'worker-manager-protocol[cli,dispatcher]'"
             )
-
-
-def read_token(path: Path | None) -> str | None:
-    """Return the bearer token of a file.
-
-    Raises:
-        ConfigError: The file cannot be read, other users can read it (DSP-6.13), or it has no token
-            of printable characters.
-    """
-    if path is None:
-        return None
-    try:
-        token = path.read_text(encoding="ascii").strip()
-        check_private("the token", path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--token-file {path} cannot be read: {error}") from error
-    if not token or not token.isprintable() or " " in token:
-        raise ConfigError(f"--token-file {path} contains no token; expected one line of text")
-    return token
 
 
 def _settings(context: click.Context, given: tuple[str, ...], profile: str | None) -> object:
@@ -134,7 +114,10 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="File with the bearer token that requests need.",
+    help=(
+        "File with the bearer token that requests need, or a line NAME PERMISSIONS TOKEN for each "
+        "token; permissions: submit, work, observe, steer, admin, with commas between."
+    ),
 )
 @click.option(
     "--set",
@@ -180,6 +163,7 @@ def dispatcher(
     check_extra()
     from wmp.dispatcher.serving import serve_dispatcher
     from wmp.dispatcher.settings import DispatcherSettings
+    from wmp.dispatcher.tokens import read_tokens
 
     settings = _settings(context, given, profile)
     assert isinstance(settings, DispatcherSettings)
@@ -197,7 +181,7 @@ def dispatcher(
             allow_hosts=allow_host,
             allow_targets=allow_target,
             open_registration=open_registration or profile == "seed",
-            token=read_token(token_file),
+            token=None if token_file is None else read_tokens(token_file),
             security=security,
             report=functools.partial(complain, _PROGRAM),
         )

@@ -10,6 +10,7 @@ import zmq.auth
 
 from wmp.cli.common.options import ProgramCommand
 from wmp.errors import ConfigError
+from wmp.runtime.common.permissions import listed_permissions, read_permissions
 
 
 @click.command(
@@ -18,15 +19,28 @@ from wmp.errors import ConfigError
     epilog="""
     wmp keys manager          makes manager.key and manager.key_secret
     wmp keys workers/ada      makes workers/ada.key and workers/ada.key_secret
+    wmp keys --permissions work allowed/gpu
     """,
 )
+@click.option(
+    "--permissions",
+    metavar="LIST",
+    help=(
+        "What the holder of the keys may do: submit, work, observe, steer, admin, with commas "
+        "between. NAME.key contains the list; default: everything."
+    ),
+)
 @click.argument("name", metavar="NAME")
-def keys(name: str) -> int:
+def keys(name: str, permissions: str | None) -> int:
     """Make a pair of CURVE keys: NAME.key to hand out, NAME.key_secret for this node alone.
 
     A node with keys may accept connections from other machines; see --secret, --server and
     --allowed.
     """
+    metadata = "metadata\n"
+    if permissions is not None:
+        listed = read_permissions(permissions, "--permissions")
+        metadata += f'    permissions = "{listed_permissions(listed)}"\n'
     public, secret = Path(f"{name}.key"), Path(f"{name}.key_secret")
     for path in (public, secret):
         if path.exists():
@@ -40,6 +54,8 @@ def keys(name: str) -> int:
             zmq.auth.create_certificates(public.parent, public.stem)
         finally:
             os.umask(before)
+        text = public.read_text(encoding="utf-8")
+        public.write_text(text.replace("metadata\n", metadata, 1), encoding="utf-8")
         public.chmod(0o644)
     except OSError as error:
         raise ConfigError(f"cannot write {public}: {(error.strerror or '').lower()}") from error

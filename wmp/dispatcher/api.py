@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
@@ -15,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from wmp.dispatcher.descriptions import STATUSES, answered, describe_answers
-from wmp.dispatcher.http_guard import GuardedApp
+from wmp.dispatcher.http_guard import HOLDER, GuardedApp
 from wmp.dispatcher.http_parts import JsonAnswer, KnownQueryRoute, refusal, refuse
 from wmp.dispatcher.ignored_fields import IgnoredFields
 from wmp.dispatcher.job_document import NewJobDocument, failure_payload, number_of, worker_document
@@ -44,6 +45,7 @@ from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.dispatcher.targets import TargetRefused, network_address
 from wmp.errors import WMPError
+from wmp.runtime.common.permissions import Act, PermissionHolder
 
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     code: answered("Refusal", code, text=text)[code]
@@ -60,6 +62,29 @@ _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
         503: "The store is away or full.",
     }.items()
 }
+
+ACTS: Final = tuple(
+    (method, re.compile(path), act)
+    for method, path, act in (
+        ("POST", "/dispatcher/jobs/", Act.CREATE_JOB),
+        ("GET", "/dispatcher/jobs/([^/]*(/history)?)?", Act.READ_JOBS),
+        ("DELETE", "/dispatcher/jobs/[^/]*", Act.CANCEL_JOB),
+        ("POST", "/dispatcher/jobs/[^/]*/completion", Act.COMPLETE_JOB),
+        ("PUT", "/dispatcher/workers/", Act.REGISTER_WORKER),
+        ("GET", "/dispatcher/workers/[^/]*", Act.READ_WORKERS),
+        ("GET", "/dispatcher/capacity", Act.READ_WORKERS),
+        ("DELETE", "/dispatcher/workers/[^/]*", Act.RESIGN_WORKER),
+        ("GET", "/openapi.json", Act.READ_DESCRIPTION),
+    )
+)
+"""What each request does, for its permission (DSP-12.2)."""
+
+
+def act_of(method: str, path: str) -> Act:
+    """Return what a request does."""
+    acts = (act for name, pattern, act in ACTS if name == method and pattern.fullmatch(path))
+    return next(acts, Act.OTHER_REQUEST)
+
 
 _SECRET: Final = 16
 """Bytes of the secret of a registration."""
@@ -270,10 +295,12 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             address = await dispatcher.targets.pin(worker.hostname, worker.port, client)
         except TargetRefused as error:
             return refusal(403, f"hostname: {error}", "hostname")
+        holder: PermissionHolder | None = request.scope.get(HOLDER)
         by = Registrant(
             address=address,
             peer=network_address(client),
-            trusted=dispatcher.token is not None,
+            trusted=holder is not None,
+            token=None if holder is None else holder.name,
             secret=wmp_worker_secret,
             required=not dispatcher.open_registration,
             new=secrets.token_hex(_SECRET),
@@ -281,7 +308,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         step = Register(settings, worker.hostname, worker.port, worker.maxJobs, worker.handlers, by)
         registered: Registered = await dispatcher.run(step)
         if registered.taken and worker.nonce is not None:
-            target = PinnedTarget(worker.hostname, worker.port, address)
+            target = PinnedTarget(worker.hostname, worker.port, address, by.token)
             if await dispatcher.confirms(target, worker.nonce):
                 confirmed = attrs.evolve(by, confirmed=True)
                 registered = await dispatcher.run(attrs.evolve(step, by=confirmed))
@@ -308,16 +335,19 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             {"workers": await dispatcher.read(lambda store: list_workers(store, crew))}
         )
 
-    def resignation(number: int, secret: str | None) -> Resign:
-        return Resign(settings, number, secret, required=not dispatcher.open_registration)
+    def resignation(request: Request, number: int, secret: str | None) -> Resign:
+        holder: PermissionHolder | None = request.scope.get(HOLDER)
+        admin = holder is not None and holder.may(Act.RESIGN_ANY_WORKER)
+        required = not dispatcher.open_registration
+        return Resign(settings, number, secret, required=required, by_admin=admin)
 
     @app.delete("/dispatcher/workers/", responses=answered("WorkerDocument"))
     async def resign_named_worker(
-        worker: ResignationModel, wmp_worker_secret: _Secret = None
+        request: Request, worker: ResignationModel, wmp_worker_secret: _Secret = None
     ) -> JsonAnswer:
         """Resign by hostname and port, as a worker registers."""
         number = worker_number(worker.hostname, worker.port)
-        resigned = await dispatcher.run(resignation(number, wmp_worker_secret))
+        resigned = await dispatcher.run(resignation(request, number, wmp_worker_secret))
         if resigned.forbidden:
             return _no_secret()
         if resigned.worker is None:
@@ -333,10 +363,12 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         return _worker_missing(id) if document is None else JsonAnswer(document)
 
     @app.delete("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
-    async def resign_worker(id: _Id, wmp_worker_secret: _Secret = None) -> JsonAnswer:
+    async def resign_worker(
+        request: Request, id: _Id, wmp_worker_secret: _Secret = None
+    ) -> JsonAnswer:
         """Resign: the worker gets no more jobs, and its jobs are queued again."""
         number, crew = _number_at(id), dispatcher.crew()
-        resigned = await dispatcher.run(resignation(number, wmp_worker_secret))
+        resigned = await dispatcher.run(resignation(request, number, wmp_worker_secret))
         if resigned.forbidden:
             return _no_secret()
         if resigned.worker is not None:
@@ -363,8 +395,9 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     return GuardedApp(
         app,
         max_body=settings.max_body,
-        token=dispatcher.token,
+        token=dispatcher.tokens,
         hosts=hosts,
+        act_of=act_of,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -12,8 +11,16 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from wmp.dispatcher.http_parts import JsonAnswer, refusal
+from wmp.dispatcher.tokens import TokenTable
 from wmp.errors import ConfigError
 from wmp.message import printable
+from wmp.runtime.common.permissions import (
+    PERMITTED,
+    Act,
+    Permission,
+    PermissionHolder,
+    listed_permissions,
+)
 
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -156,26 +163,57 @@ def check_content_type(request: Request) -> JsonAnswer | None:
     )
 
 
+HOLDER: Final = "wmp.holder"
+"""Key of the scope of a request: the holder of its token."""
+
+
 class TokenCheck:
-    """Refuses requests without the bearer token (DSP-6.6).
+    """Refuses requests without a bearer token (DSP-6.6).
 
     Args:
-        token: The token; None if requests need none.
+        tokens: The tokens; None if requests need none.
     """
 
-    def __init__(self, token: str | None) -> None:
-        self._token = None if token is None else token.encode()
+    def __init__(self, tokens: TokenTable | None) -> None:
+        self._tokens = tokens
 
     def __call__(self, request: Request) -> JsonAnswer | None:
         """Return the refusal of a request, or None."""
-        if self._token is None:
+        if self._tokens is None:
             return None
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        given = token.strip().encode("latin-1")
-        if kind.lower() == "bearer" and hmac.compare_digest(given, self._token):
-            return None
+        if kind.lower() == "bearer":
+            holder = self._tokens.holder(token.strip().encode("latin-1"))
+            if holder is not None:
+                request.scope[HOLDER] = holder
+                return None
         text = "the header Authorization: Bearer TOKEN is missing, or the token is wrong"
         return refusal(401, text, "Authorization")
+
+
+class PermissionCheck:
+    """Refuses requests that the holder of the token may not send (DSP-12.2).
+
+    Args:
+        act_of: Returns what a request does, by its method and path.
+    """
+
+    def __init__(self, act_of: Callable[[str, str], Act]) -> None:
+        self._act_of = act_of
+
+    def __call__(self, request: Request) -> JsonAnswer | None:
+        """Return the refusal of a request, or None."""
+        holder: PermissionHolder | None = request.scope.get(HOLDER)
+        act = self._act_of(request.scope["method"], request.scope["path"])
+        if holder is None or holder.may(act):
+            return None
+        needed = listed_permissions({*PERMITTED[act], Permission.ADMIN})
+        return refusal(
+            403,
+            f"the token {holder.name!r} may not {act}: it has the permissions "
+            f"{listed_permissions(holder.permissions)}; expected one of {needed}",
+            "Authorization",
+        )
 
 
 class GuardedApp:
@@ -184,12 +222,19 @@ class GuardedApp:
     Args:
         app: The application.
         max_body: Maximum number of bytes of a body.
-        token: The bearer token; None for none.
+        token: The bearer token, or a table of tokens; None for none.
         hosts: Names and addresses of the server besides those of loopback.
+        act_of: Returns what a request does; None if each token permits every request.
     """
 
     def __init__(
-        self, app: _App, *, max_body: int, token: str | None, hosts: Iterable[str] = ()
+        self,
+        app: _App,
+        *,
+        max_body: int,
+        token: str | TokenTable | None,
+        hosts: Iterable[str] = (),
+        act_of: Callable[[str, str], Act] | None = None,
     ) -> None:
         self._app = app
         self._max_body = max_body
@@ -197,7 +242,8 @@ class GuardedApp:
             HostCheck(hosts),
             check_site,
             check_content_type,
-            TokenCheck(token),
+            TokenCheck(TokenTable.of(token)),
+            *(() if act_of is None else (PermissionCheck(act_of),)),
         )
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:

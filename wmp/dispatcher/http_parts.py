@@ -131,7 +131,7 @@ def split_address(text: str, flag: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def check_open(host: str, token: str | None, flag: str) -> None:
+def check_open(host: str, token: object, flag: str) -> None:
     """Check that a server beyond loopback has a token (DSP-6.6).
 
     Raises:

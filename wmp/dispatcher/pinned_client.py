@@ -10,6 +10,7 @@ from attrs import frozen
 from wmp.dispatcher.http_client import MAX_ANSWER, BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.records import CallbackRecord, WorkerRecord, http_url
 from wmp.dispatcher.targets import TargetRefused, Targets, read_address
+from wmp.dispatcher.tokens import TokenTable
 
 DEPTH_HEADER: Final = "Wmp-Depth"
 """Header of a callback: how many callbacks led to the request (DSP-7.4)."""
@@ -22,11 +23,14 @@ class PinnedTarget:
     hostname: str
     port: int
     address: str | None
+    token: str | None = None
+    """Name of the token with which the worker registered."""
 
     @classmethod
     def of(cls, record: WorkerRecord | CallbackRecord) -> PinnedTarget:
         """Return the target of a worker or of a callback."""
-        return cls(record.hostname, record.port, record.address)
+        token = record.token if isinstance(record, WorkerRecord) else None
+        return cls(record.hostname, record.port, record.address, token)
 
     @property
     def url(self) -> str:
@@ -40,11 +44,15 @@ class PinnedClient:
     Args:
         client: Sends the requests.
         targets: Checks the addresses.
+        tokens: The tokens of the workers, of which each gets its own (DSP-12.3); None for none.
     """
 
-    def __init__(self, client: BoundedClient, targets: Targets) -> None:
+    def __init__(
+        self, client: BoundedClient, targets: Targets, tokens: TokenTable | None = None
+    ) -> None:
         self._client = client
         self._targets = targets
+        self._tokens = tokens
 
     async def close(self) -> None:
         """Close all connections."""
@@ -79,6 +87,9 @@ class PinnedClient:
             raise RequestFailed(f"{target.url} is refused: {error}", sent=False) from error
         # The server knows itself by its name.
         head = {**(headers or {}), "Host": target.url.removeprefix("http://")}
+        token = None if self._tokens is None else self._tokens.token_of(target.token)
+        if token is not None:
+            head["Authorization"] = f"Bearer {token}"
         url = http_url(address, target.port) + path
         return await self._client.ask(method, url, content, head, maximum=maximum)
 

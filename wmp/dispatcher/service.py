@@ -48,6 +48,7 @@ from wmp.dispatcher.steps.placing import DispatchedJob
 from wmp.dispatcher.steps.refusals import RefusedPost
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
 from wmp.dispatcher.targets import Targets
+from wmp.dispatcher.tokens import TokenTable
 from wmp.errors import StoreUnusable, WMPError
 from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
@@ -70,7 +71,7 @@ class Dispatcher:
         open_store: Opens the store; called on a thread of its own.
         settings: The settings.
         address: URL to which workers send completions.
-        token: Bearer token for workers.
+        token: Bearer token of clients and workers, or a table of tokens.
         wants: Returns the waiting requests of WMP workers, by type.
         offers: Returns the types that the connected WMP workers know.
         crew: Returns the connected WMP workers.
@@ -88,7 +89,7 @@ class Dispatcher:
         settings: DispatcherSettings | None = None,
         *,
         address: str = "",
-        token: str | None = None,
+        token: str | TokenTable | None = None,
         wants: Callable[[], Mapping[str, Sequence[int]]] | None = None,
         offers: Callable[[], Collection[str]] | None = None,
         crew: Callable[[], Sequence[CrewMember]] | None = None,
@@ -99,7 +100,7 @@ class Dispatcher:
     ) -> None:
         self.settings = settings or DispatcherSettings()
         self.address = address
-        self.token = token
+        self.tokens = TokenTable.of(token)
         self.open_registration = open_registration
         self.targets = targets or Targets()
         self._open_store = open_store
@@ -141,18 +142,20 @@ class Dispatcher:
         )
         await self._store.start()
         timeout = self.settings.post_timeout / 1000
-        self._workers = self._pinned(BoundedClient(timeout, self.token, self._transport))
+        self._workers = self._pinned(BoundedClient(timeout, None, self._transport), self.tokens)
         # Workers that do not answer jobs take no connections from health checks.
         limit = self.settings.health_timeout / 1000
-        self._checks = self._pinned(BoundedClient(limit, self.token, self._transport, whole=limit))
+        self._checks = self._pinned(
+            BoundedClient(limit, None, self._transport, whole=limit), self.tokens
+        )
         self._check_lanes = {good: asyncio.Semaphore(_CHECKS) for good in (True, False)}
         # Callbacks leave with the headers of their submitters, and without the token.
-        self._callbacks = self._pinned(BoundedClient(timeout, None, self._transport))
+        self._callbacks = self._pinned(BoundedClient(timeout, None, self._transport), None)
         self._running = True
         self._handle(TimePassed())
 
-    def _pinned(self, client: BoundedClient) -> PinnedClient:
-        return PinnedClient(client, self.targets)
+    def _pinned(self, client: BoundedClient, tokens: TokenTable | None) -> PinnedClient:
+        return PinnedClient(client, self.targets, tokens)
 
     async def close(self) -> None:
         """Stop to dispatch, and end the instance: others take over what runs. Idempotent."""

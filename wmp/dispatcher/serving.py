@@ -21,6 +21,7 @@ from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.crew import CrewMember
 from wmp.dispatcher.targets import Targets, read_target
+from wmp.dispatcher.tokens import TokenTable
 from wmp.duration import Duration
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
@@ -73,7 +74,7 @@ async def serve_dispatcher(
     allow_hosts: Sequence[str] = (),
     allow_targets: Sequence[str] = (),
     open_registration: bool = False,
-    token: str | None = None,
+    token: str | TokenTable | None = None,
     security: Security | None = None,
     report: Callable[[str], object],
 ) -> int:
@@ -90,7 +91,7 @@ async def serve_dispatcher(
         allow_hosts: Further names and addresses of this dispatcher (DSP-6.10).
         allow_targets: Hosts and networks to which requests may be sent (DSP-11.1).
         open_registration: Whether workers without the secret of their registration are accepted.
-        token: Bearer token.
+        token: Bearer token, or a table of tokens.
         security: Keys for the endpoints.
         report: Called with each line for the user.
 

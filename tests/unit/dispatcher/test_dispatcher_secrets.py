@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from wmp.cli.dispatcher import read_token
 from wmp.dispatcher import serving
 from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.tokens import read_token
 from wmp.errors import ConfigError
 from wmp.store.opening import make_store, printable_address
 from wmp.store.sqlite.sqlite_store import SqliteStore

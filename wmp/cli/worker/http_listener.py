@@ -16,7 +16,7 @@ from wmp.calls.handlers import ModuleCalls, PickledCalls
 from wmp.calls.task import Task
 from wmp.cli.common.entry_point import complain
 from wmp.cli.common.flag_sources import given_by
-from wmp.cli.dispatcher import check_extra, read_token
+from wmp.cli.dispatcher import check_extra
 from wmp.errors import ConfigError
 from wmp.runtime.executors.handlers import Handler
 
@@ -43,7 +43,7 @@ def http_flags(function: _F) -> _F:
             "--token-file",
             metavar="FILE",
             type=click.Path(path_type=Path),
-            help="With --dispatcher: file with the bearer token of the dispatchers.",
+            help="With --dispatcher: file with the bearer token of this worker at the dispatchers.",
         ),
         click.option(
             "--allow-host",
@@ -121,6 +121,7 @@ def serve_over_http(address: HttpListener, settings: dict[str, Any], drain_timeo
     """
     check_extra()
     from wmp.dispatcher.serving import serve_worker
+    from wmp.dispatcher.tokens import read_token
 
     def make_worker(endpoint: str, context: Any) -> aio.Worker:
         return aio.Worker(endpoint, context=context, **settings)

@@ -169,13 +169,15 @@ class Resign:
     secret: str | None = field(default=None, repr=False)
     required: bool = False
     """Whether the request must carry the secret of the registration (DSP-10.2)."""
+    by_admin: bool = False
+    """Whether the request may resign any worker (DSP-12.2)."""
 
     def run(self, store: StoreTransaction) -> Resigned:
         """Run the step."""
         worker = WorkerRecord.read(store, self.id)
         if worker is None:
             return Resigned(None)
-        if not shows_secret(worker, self.secret, required=self.required):
+        if not (self.by_admin or shows_secret(worker, self.secret, required=self.required)):
             return Resigned(None, forbidden=True)
         if worker.resigned:
             return Resigned(worker)

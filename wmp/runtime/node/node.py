@@ -27,6 +27,7 @@ from wmp.runtime.common.checks import (
     check_utf8,
 )
 from wmp.runtime.common.journal import CLOSE, Journal, make_journal
+from wmp.runtime.common.permissions import Act
 from wmp.runtime.common.threads import aside
 from wmp.runtime.driver.driver import Driver, Gather, Machine
 from wmp.runtime.driver.inbox import Inbox
@@ -406,6 +407,7 @@ class Node:
                         ),
                         door.bind,
                         routing_id=door.routing_id,
+                        act=Act.CONNECT_DOOR,
                     )
                 )
             self.door_endpoints = tuple(tuple(port.endpoints) for port in doors)
@@ -466,7 +468,7 @@ class Node:
         return router(self._opened, self.bind, routing_id=self._routing_id)
 
     def _upper_router(self) -> Port:
-        return router(self._opened, self.above, for_managers=True)
+        return router(self._opened, self.above, act=Act.CONNECT_MANAGER)
 
     def _dealer(self, index: int) -> Port:
         if self._publishes:

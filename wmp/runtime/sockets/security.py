@@ -8,16 +8,27 @@ share a context.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
 
 import zmq
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_private
+from wmp.runtime.common.permissions import Act, Permission, PermissionHolder, read_permissions
 
-_PEERS, _MANAGERS = b"wmp", b"wmp-managers"
-"""ZAP domains: of the ROUTER for all peers, and of the ROUTER to which managers dial in."""
+_PEERS, _MANAGERS, _DOORS = b"wmp", b"wmp-managers", b"wmp-doors"
+"""ZAP domains: of the ROUTER for all peers, of the ROUTER to which managers dial in, and of the
+doors of a gateway."""
+
+_DOMAINS: Final = {
+    Act.CONNECT_WORKER: _PEERS,
+    Act.CONNECT_MANAGER: _MANAGERS,
+    Act.CONNECT_DOOR: _DOORS,
+}
 
 _KEY_LENGTH = 40
 """Characters of a CURVE key in Z85."""
@@ -41,6 +52,35 @@ def _keys(values: Iterable[str | bytes] | None) -> frozenset[bytes] | None:
             "allowed is one key; expected a collection of public keys, for example [key]"
         )
     return frozenset(map(_key, values))
+
+
+def _permissions_of_keys(
+    values: Mapping[str | bytes, Iterable[Permission]],
+) -> Mapping[bytes, frozenset[Permission]]:
+    return {_key(key): frozenset(permissions) for key, permissions in values.items()}
+
+
+_PERMISSIONS: Final = re.compile(r'^\s*permissions\s*=\s*"([^"\n]*)"\s*$', re.MULTILINE)
+"""The permissions in the metadata of a certificate."""
+
+
+def _read_permissions(
+    *folders: str | os.PathLike[str] | None,
+) -> Mapping[str | bytes, Iterable[Permission]]:
+    """Return the permissions of the keys in folders whose files name some.
+
+    Raises:
+        ConfigError: A file names another permission.
+        OSError: A file cannot be read.
+    """
+    permissions: dict[str | bytes, Iterable[Permission]] = {}
+    paths = [path for folder in folders if folder for path in Path(folder).glob("*.key")]
+    for path in sorted(paths):
+        named = _PERMISSIONS.search(path.read_text(encoding="utf-8"))
+        if named is not None:
+            public, _ = zmq.auth.load_certificate(path)
+            permissions[public] = read_permissions(named[1], os.fspath(path))
+    return permissions
 
 
 def _optional_key(value: str | bytes | None) -> bytes | None:
@@ -75,6 +115,14 @@ class Security:
     this list.
     """
 
+    permissions: Mapping[bytes, frozenset[Permission]] = field(
+        factory=dict, converter=_permissions_of_keys, hash=False
+    )
+    """What the holders of some keys may do; the holders of other keys may do everything.
+
+    The table is in ``specs/security.md``.
+    """
+
     def __attrs_post_init__(self) -> None:
         if not zmq.has("curve"):
             return  # a socket that uses the keys raises an error with the reason
@@ -95,6 +143,7 @@ class Security:
         server_key: str | bytes | None = None,
         allowed: Iterable[str | bytes] | None = None,
         managers: Iterable[str | bytes] | None = None,
+        permissions: Mapping[str | bytes, Iterable[Permission]] | None = None,
     ) -> Security:
         """Make a new pair of keys.
 
@@ -102,6 +151,7 @@ class Security:
             server_key: Public key of the nodes to connect to.
             allowed: Public keys of the peers that may connect.
             managers: Public keys of the managers that may dial in to a device.
+            permissions: What the holders of some of these keys may do; default: everything.
         """
         _require_curve()
         public, secret = zmq.curve_keypair()
@@ -111,6 +161,7 @@ class Security:
             server_key=server_key,
             allowed=allowed,
             managers=managers,
+            permissions=permissions or {},
         )
 
     @classmethod
@@ -157,6 +208,7 @@ class Security:
             server_key = zmq.auth.load_certificate(os.fspath(server))[0] if server else None
             keys = zmq.auth.load_certificates(os.fspath(allowed)) if allowed else None
             dialing = zmq.auth.load_certificates(os.fspath(managers)) if managers else None
+            permissions = _read_permissions(allowed, managers)
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot read CURVE keys: {error}") from error
         if secret is None:
@@ -168,6 +220,7 @@ class Security:
             server_key=server_key,
             allowed=keys,
             managers=dialing,
+            permissions=permissions,
         )
 
     @property
@@ -175,13 +228,18 @@ class Security:
         """Whether a list names the peers that may connect or dial in."""
         return self.allowed is not None or self.managers is not None
 
-    def serve(self, socket: zmq.Socket[bytes], *, for_managers: bool = False) -> None:
-        """Make a binding socket use CURVE. The :class:`Gate` decides which peers may connect."""
+    def serve(self, socket: zmq.Socket[bytes], act: Act = Act.CONNECT_WORKER) -> None:
+        """Make a binding socket use CURVE. The :class:`Gate` decides which peers may connect.
+
+        Args:
+            socket: The socket.
+            act: What a peer does by connecting.
+        """
         _require_curve()
         socket.curve_secretkey = self.secret_key
         socket.curve_publickey = self.public_key
         socket.curve_server = True
-        socket.zap_domain = _MANAGERS if for_managers else _PEERS
+        socket.zap_domain = _DOMAINS[act]
 
     def join(self, socket: zmq.Socket[bytes]) -> None:
         """Make a connecting socket use CURVE.
@@ -233,7 +291,16 @@ class Gate:
         Raises:
             ConfigError: Another node holds the handler of this context.
         """
-        self._allowed = {_PEERS: security.allowed, _MANAGERS: security.managers}
+        self._allowed = {
+            _PEERS: security.allowed,
+            _MANAGERS: security.managers,
+            _DOORS: security.allowed,
+        }
+        self._acts = {domain: act for act, domain in _DOMAINS.items()}
+        self._holders = {
+            key: PermissionHolder(key.decode(), permissions)
+            for key, permissions in security.permissions.items()
+        }
         self.refused = 0
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         descriptor = self.socket.get(zmq.FD)
@@ -263,8 +330,11 @@ class Gate:
             key = z85.encode(frames[6]) if len(frames) > 6 and frames[6] else b""
             curve = len(frames) > 6 and frames[5] == b"CURVE"
             allowed = self._allowed.get(frames[2], frozenset()) if curve else frozenset()
-            admitted = curve and (allowed is None or key in allowed)
-            status = (b"200", b"OK") if admitted else (b"400", b"not in the allow list")
+            listed = curve and (allowed is None or key in allowed)
+            holder, act = self._holders.get(key), self._acts.get(frames[2])
+            admitted = listed and (holder is None or act is None or holder.may(act))
+            reason = b"without the permission" if listed else b"not in the allow list"
+            status = (b"200", b"OK") if admitted else (b"400", reason)
             self.refused += not admitted
             try:
                 self.socket.send_multipart([b"1.0", request, *status, key, b""], zmq.NOBLOCK)

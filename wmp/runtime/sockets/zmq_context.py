@@ -18,6 +18,7 @@ from typing import Final
 import zmq
 
 from wmp.errors import ConfigError, TransportError
+from wmp.runtime.common.permissions import Act
 from wmp.runtime.sockets.host_names import NamedEndpoint
 from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.security import is_local
@@ -129,7 +130,7 @@ def router(
     endpoints: Iterable[str],
     *,
     routing_id: bytes | None = None,
-    for_managers: bool = False,
+    act: Act = Act.CONNECT_WORKER,
 ) -> Port:
     """Open a ROUTER and bind it to all ``endpoints``.
 
@@ -138,7 +139,7 @@ def router(
         endpoints: Addresses.
         routing_id: Name that peers with a ROUTER use for this one. Empty: the first address, with
             the actual port.
-        for_managers: Whether managers dial in to this ROUTER, which has an allow list of its own.
+        act: What a peer does by connecting; dialing managers have an allow list of their own.
 
     Raises:
         ConfigError: An address is in use, or is not an address of this machine.
@@ -146,7 +147,7 @@ def router(
     """
     _seed_routing_ids()
     kind = zmq.ROUTER
-    return _bound(kind, settings, endpoints, routing_id, for_managers)
+    return _bound(kind, settings, endpoints, routing_id, act)
 
 
 def publisher(
@@ -162,7 +163,7 @@ def _bound(
     settings: SocketSettings,
     endpoints: Iterable[str],
     routing_id: bytes | None,
-    for_managers: bool = False,
+    act: Act = Act.CONNECT_WORKER,
 ) -> Port:
     names = tuple(endpoints)
     socket = _open(settings, kind, ipv6=any("[" in name for name in names))
@@ -172,7 +173,7 @@ def _bound(
             # silence.
             socket.router_mandatory = True
         if settings.security is not None:
-            settings.security.serve(socket, for_managers=for_managers)
+            settings.security.serve(socket, act)
         if routing_id == b"":
             names = (_with_port(names[0]), *names[1:])
         if routing_id is not None:
