@@ -122,6 +122,37 @@ class SilentOnceMajordomo(CStringMajordomo):
             self.dropped = True
 
 
+class PlainRoundRobin(PlainWorker):
+    """A worker of round robin with one slot, which does not greet its server first."""
+
+    ready = (b"", b"LMQv100", b"\x04", b"0001", b"\x08", b"1", b"")
+
+    def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if frames[2] == b"\x01":
+            socket.send_multipart([b"", b"LMQv100", b"\x02", frames[3], b""])
+        elif frames[2] == b"\x04":
+            self._answer(socket, frames[3], frames[5:-2], frames[-1])
+            socket.send_multipart([b"", b"LMQv100", b"\x03", frames[3], b"\x07", b""])
+
+    def _answer(
+        self, socket: zmq.Socket[bytes], id: bytes, body: list[bytes], token: bytes
+    ) -> None:
+        socket.send_multipart([token, b"", b"LMQv100", b"\x06", id, *self._do(body), b""])
+
+
+class SilentOnceRoundRobin(PlainRoundRobin):
+    """Sends INCREMENT for its first message, and no RESPONSE."""
+
+    dropped = False
+
+    def _answer(
+        self, socket: zmq.Socket[bytes], id: bytes, body: list[bytes], token: bytes
+    ) -> None:
+        if self.dropped:
+            super()._answer(socket, id, body, token)
+        self.dropped = True
+
+
 _OLD_READY = {
     "simple-pirate": [b"", b"\x01"],
     "paranoid-pirate": [b"\x01"],
