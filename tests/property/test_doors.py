@@ -49,7 +49,7 @@ def test_each_job_ends_once_and_with_the_reply_of_the_worker_that_has_it(name, s
     door = Driven(BackDoorMachine(wire(), settings))
     kind = Kind("default", codec="frames")
     given_: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}
-    """The newest job of each worker, and its frames."""
+    """The newest job of each worker, which is the only one of a lane, and its frames."""
     running: set[int] = set()
     lanes = 0
     reported = 0
@@ -90,14 +90,16 @@ def test_each_job_ends_once_and_with_the_reply_of_the_worker_that_has_it(name, s
                 if action.outcomes[0] is Outcome.OK:
                     assert given_[peer][0] == action.lane
             elif isinstance(action, Emit) and b"body" in action.frames:
-                given_[action.peer] = (lanes, action.frames)
+                given_[action.peer] = (door.machine._workers[action.peer].job, action.frames)
             elif isinstance(action, Staff):
                 reported = action.places
         workers = door.machine._workers.values()
         states = [worker.state for worker in workers]
         assert reported == states.count(Attendance.IDLE) + states.count(Attendance.BUSY)
-        assert set(door.machine._lanes) == running
-        assert states.count(Attendance.BUSY) == len(running)
+        assert {lane for _, lane in door.machine._requests._lanes} == running
+        waiting = door.machine._requests.waiting("workers")
+        assert states.count(Attendance.BUSY) + waiting == len(running)
+        assert not waiting or Attendance.IDLE not in states
         assert Attendance.UNKNOWN not in states
         assert len(states) <= 2
         idle = {worker.peer for worker in workers if worker.state is Attendance.IDLE}
