@@ -7,16 +7,34 @@ needs no other action and no other event, and starts sooner without them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from attrs import frozen
+from wmp.record import FrozenRecord
+from wmp.vocabulary import Frame, Outcome, Peer
 
-from wmp.message import Frame, Kind, Outcome, Peer
+if TYPE_CHECKING:  # a worker process needs no message, and starts sooner without this module
+    from wmp.message import Kind
 
-__all__ = ["Begun", "Finished", "Interrupt", "Recall", "Recalled", "Reported", "Run"]
+__all__ = [
+    "Begun",
+    "Finished",
+    "Interrupt",
+    "LaneKind",
+    "Recall",
+    "Recalled",
+    "Reported",
+    "Run",
+]
 
 
-@frozen
-class Run:
+class LaneKind(FrozenRecord):
+    """The parts of a :class:`wmp.message.Kind` that a worker process needs."""
+
+    role: str
+    codec: str
+
+
+class Run(FrozenRecord):
     """Start jobs on one lane: one after the other, on the resources of one job.
 
     The answer is ``Finished``, in one or more parts; results of slow jobs are not held back.
@@ -56,16 +74,14 @@ class Run:
         return self.attempts[row] - 1 if runs is None else runs
 
 
-@frozen
-class Recall:
+class Recall(FrozenRecord):
     """Take back the jobs of a lane that have not begun; the answer is ``Recalled``."""
 
     lane: int
     ids: Sequence[int]
 
 
-@frozen
-class Interrupt:
+class Interrupt(FrozenRecord):
     """Stop these jobs, whose results are not wanted: raise their cancelled flags.
 
     Jobs that have not begun end as CANCELLED. Jobs that have begun may end as CANCELLED.
@@ -75,16 +91,14 @@ class Interrupt:
     ids: Sequence[int]
 
 
-@frozen
-class Begun:
+class Begun(FrozenRecord):
     """A lane begins a job that has a limit; ``Run.limits`` has the limits."""
 
     lane: int
     id: int
 
 
-@frozen
-class Finished:
+class Finished(FrozenRecord):
     """Jobs of a lane ended. A lane may report them in several parts."""
 
     lane: int
@@ -102,16 +116,14 @@ class Finished:
     """Codec of the results; None for the codec of the jobs."""
 
 
-@frozen
-class Recalled:
+class Recalled(FrozenRecord):
     """These jobs of a lane had not begun and will not begin; the answer to ``Recall``."""
 
     lane: int
     ids: Sequence[int]
 
 
-@frozen
-class Reported:
+class Reported(FrozenRecord):
     """A handler reported progress."""
 
     lane: int

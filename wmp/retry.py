@@ -15,6 +15,7 @@ from typing import Final
 from attrs import field, frozen
 
 from wmp.duration import Duration, in_seconds
+from wmp.error_reports import name_of, names_of
 from wmp.errors import ConfigError
 
 __all__ = ["Backoff", "Retry", "exponential", "names_of", "spread_of"]
@@ -113,7 +114,7 @@ class Retry:
                     f"on contains {entry!r}; expected classes of errors, or their qualified names"
                 )
         names = frozenset(
-            _checked(entry) if isinstance(entry, str) else _name(entry) for entry in self.on
+            _checked(entry) if isinstance(entry, str) else name_of(entry) for entry in self.on
         )
         object.__setattr__(self, "names", names)
 
@@ -144,16 +145,6 @@ class Retry:
         return seconds * (1.0 - 0.5 * spread_of(seed, failures)) if self.jitter else seconds
 
 
-def names_of(error: BaseException) -> list[str]:
-    """Return the qualified names of an error's type and of all its base types."""
-    return [_name(base) for base in type(error).__mro__ if base is not object]
-
-
-def _name(kind: type) -> str:
-    # Whitespace separates the names on the wire.
-    return "".join(f"{kind.__module__}.{kind.__qualname__}".split())
-
-
 _ROOTS: Final = frozenset(("builtins.Exception", "builtins.BaseException"))
 
 
@@ -167,7 +158,7 @@ def _checked(name: str) -> str:
         return name
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, BaseException):
-        return _name(kind)
+        return name_of(kind)
     raise ConfigError(
         f"on contains {name!r}, which is not a built-in exception; expected a class, or a name "
         "with its module, such as 'requests.exceptions.Timeout'"

@@ -7,9 +7,8 @@ only for them.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import importlib
-import importlib.util
 import pickle
 import re
 import struct
@@ -34,7 +33,9 @@ _MAX_CARRIED: Final = 32_000
 
 def can_pickle_code() -> bool:
     """Return whether cloudpickle is installed."""
-    return importlib.util.find_spec("cloudpickle") is not None
+    from importlib.util import find_spec
+
+    return find_spec("cloudpickle") is not None
 
 
 def pickle_value(value: Any) -> bytes:
@@ -119,7 +120,7 @@ def add_carried(error: BaseException) -> None:
     """
     try:
         data = pickle_value(error)
-        text = base64.b64encode(data).decode()
+        text = binascii.b2a_base64(data, newline=False).decode()
         if len(text) <= _MAX_CARRIED:
             error.add_note(f"{_CARRIED}{text}")
     except Exception:  # noqa: BLE001 - code of the exception's own class
@@ -139,7 +140,7 @@ def take_carried(error: JobFailed) -> BaseException:
     notes = getattr(error, "__notes__", [])
     notes[:] = [_CARRIED_LINE.sub("", note) for note in notes]
     try:
-        original = pickle.loads(base64.b64decode(carried[-1], validate=True))
+        original = pickle.loads(binascii.a2b_base64(carried[-1], strict_mode=True))
     except BaseException as problem:  # noqa: BLE001 - code of the exception's class
         error.add_note(f"the exception itself cannot be unpickled here: {problem!r}")
         return error

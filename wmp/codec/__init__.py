@@ -21,17 +21,23 @@ column by column, each after a check of its length: 16 MiB of one-byte items wou
 of objects.
 """
 
-from wmp.codec.cbor import CodecLimits
-from wmp.codec.decoding import decode, peek
-from wmp.codec.encoding import encode
-from wmp.codec.values import (
-    pack_error,
-    pack_frames,
-    pack_value,
-    unpack_error,
-    unpack_frames,
-    unpack_value,
-)
+import typing
+
+from wmp import errors as _errors  # noqa: F401 - checks that this package is ours
+from wmp.lazy import lazy_names as _lazy_names
+
+if typing.TYPE_CHECKING:
+    from wmp.codec.cbor import CodecLimits
+    from wmp.codec.decoding import decode, peek
+    from wmp.codec.encoding import encode
+    from wmp.codec.values import (
+        pack_frames,
+        pack_value,
+        unpack_error,
+        unpack_frames,
+        unpack_value,
+    )
+    from wmp.error_reports import pack_error
 
 __all__ = [
     "CodecLimits",
@@ -45,3 +51,17 @@ __all__ = [
     "unpack_frames",
     "unpack_value",
 ]
+
+# Imported at the first use: a worker process whose jobs carry bytes needs no codec of messages.
+_VALUES: typing.Final = [name for name in __all__ if name.startswith(("pack", "unpack"))]
+__getattr__, __dir__ = _lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(_VALUES, "wmp.codec.values"),
+        "pack_error": "wmp.error_reports",
+        "CodecLimits": "wmp.codec.cbor",
+        "decode": "wmp.codec.decoding",
+        "encode": "wmp.codec.encoding",
+        "peek": "wmp.codec.decoding",
+    },
+)

@@ -89,25 +89,6 @@ def unpack_frames(payload: Frame) -> tuple[bytes, ...]:
     return tuple(value)
 
 
-_ERROR_TEXT: Final = 64 * 1024
-
-
-def pack_error(type_name: str, text: str, traceback: str = "") -> bytes:
-    """Encode the payload of outcome ``error``.
-
-    It never fails, and cuts the middle out of long parts.
-    """
-    return cbor2.dumps([_sendable(part) for part in (type_name, text, traceback)])
-
-
-def _sendable(text: str) -> str:
-    if len(text) > _ERROR_TEXT:
-        half = _ERROR_TEXT // 2
-        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    # Lone surrogates (from undecodable file names) cannot be encoded as UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def unpack_error(frame: Frame) -> tuple[str, str, str]:
     """Decode the payload of outcome ``error``: (type, text, traceback).
 

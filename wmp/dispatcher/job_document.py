@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from wmp.codec.values import pack_error, unpack_error
+from wmp.codec.values import unpack_error
 from wmp.dispatcher.json_text import read_json, read_stored_json, write_json
 from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord, crew_number
+from wmp.error_reports import pack_error
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import StoredJobState
 

@@ -93,15 +93,16 @@ if __name__ == "__main__":
         check=True,
     )
     count, *listed = run.stdout.splitlines()[-1].split()
-    assert int(count) <= 240
-    assert "asyncio" not in listed
-    assert "zmq" not in listed
-    assert not [name for name in listed if name.startswith(("wmp.store", "wmp.core"))]
+    assert int(count) <= 160
+    # A pool of Python that spawns its processes imports none of these, or takes as long for others.
+    heavy = {"asyncio", "attr", "cbor2", "ctypes", "datetime", "inspect", "json", "tempfile", "zmq"}
+    assert not heavy.intersection(listed)
+    assert not [name for name in listed if name.startswith(("wmp.store", "wmp.core", "wmp.codec"))]
 
 
 def test_an_executor_imports_no_device_of_another_protocol() -> None:
     count, names = modules("import wmp; wmp.Executor")
-    assert count <= 450
+    assert count <= 420
     assert not {
         name for name in names if name.startswith(("wmp.gateways", "wmp.dispatcher", "wmp.spark"))
     }

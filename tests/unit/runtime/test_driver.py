@@ -8,11 +8,18 @@ from typing import Any, get_args
 
 import pytest
 
-from wmp.actions import Acknowledge, Decline, Write
+from wmp.actions import (
+    Acknowledge,
+    Decline,
+    DeviceAction,
+    ManagerAction,
+    WorkerAction,
+    Write,
+)
 from wmp.events import Begun, Cancelled, Finished, Submitted, Ticked, Undelivered
-from wmp.foreign import Emit, EndRequest
+from wmp.foreign import Emit, EndRequest, ForeignAction
 from wmp.message import Command, Message, Outcome
-from wmp.runtime.driver.driver import Action, Driver
+from wmp.runtime.driver.driver import Driver
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import Inbox
 from wmp.runtime.sockets.transport import Transport
@@ -119,6 +126,7 @@ class Performers:
     write = acknowledge = decline = nothing
 
 
+ACTIONS = set(get_args(ManagerAction | WorkerAction | DeviceAction | ForeignAction))
 STORED = {Write, Acknowledge, Decline}
 FOREIGN = {EndRequest, Cancelled, Emit, Submitted}
 nothing = Performers().nothing
@@ -127,10 +135,10 @@ nothing = Performers().nothing
 @pytest.mark.parametrize(
     ("kind", "actions"),
     [
-        (functools.partial(Driver, writer=Performers()), set(get_args(Action)) - FOREIGN),
+        (functools.partial(Driver, writer=Performers()), ACTIONS - FOREIGN),
         (
             functools.partial(ForeignDriver, answer=nothing, submit=nothing, cancel=nothing),
-            set(get_args(Action)) - STORED,
+            ACTIONS - STORED,
         ),
     ],
     ids=["wmp", "foreign"],

@@ -7,7 +7,6 @@ from typing import Final
 import attrs
 from attrs import frozen
 
-from wmp.codec.values import pack_error
 from wmp.dispatcher.job_document import id_text
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
@@ -18,6 +17,7 @@ from wmp.dispatcher.steps.taking_back import (
     put_out_of_turn,
     take_back,
 )
+from wmp.error_reports import pack_error
 from wmp.message import counted
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction

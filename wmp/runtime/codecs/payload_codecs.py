@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-import json
+import importlib
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, Final
 
-from attrs import frozen
-
-from wmp.codec import pack_error, pack_frames, pack_value, unpack_frames, unpack_value
-from wmp.codec.cbor import describe_type
+from wmp.error_reports import pack_error
 from wmp.errors import ConfigError, DecodeError, JobFailed
-from wmp.message import Frame, Limits
-from wmp.runtime.codecs.json_values import check_json
+from wmp.record import FrozenRecord
+from wmp.vocabulary import Frame, Limits
 
 
-@frozen
-class PayloadCodec:
+class PayloadCodec(FrozenRecord):
     """The encoding of payloads and results as bytes."""
 
     name: str
@@ -93,7 +89,14 @@ def _source(*functions: Any) -> list[object]:
 
 def find_codec(name: str) -> PayloadCodec | None:
     """Return the codec with a name of the wire; None if it is not known."""
-    return _BUILT_IN.get(name or PLAIN) or _registered.get(name)
+    name = name or PLAIN
+    codec = _loaded.get(name) or _registered.get(name)
+    if codec is None and name in _MODULES:
+        module, encode, decode = _MODULES[name]
+        functions = importlib.import_module(module)
+        codec = PayloadCodec(name, getattr(functions, encode), getattr(functions, decode))
+        _loaded[name] = codec
+    return codec
 
 
 def payload_codec(name: str) -> PayloadCodec:
@@ -158,6 +161,8 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
     elif type(payload) is bytearray or type(payload) is memoryview:
         data = bytes(payload)
     else:
+        from wmp.codec.cbor import describe_type
+
         raise TypeError(
             f"a payload is of type {describe_type(type(payload))}; codec='bytes' expects bytes or "
             "str; encode it, or use codec='cbor' for numbers, lists and dicts"
@@ -242,7 +247,7 @@ def _encoder(codec: PayloadCodec) -> Callable[[Any], Frame]:
 
 
 def _hint(result: Any, otherwise: str) -> str:
-    if inspect.iscoroutine(result):
+    if isinstance(result, CoroutineType):
         result.close()  # otherwise Python warns that the coroutine was never awaited
         return "; a handler that awaits must itself be `async def`"
     return otherwise
@@ -281,6 +286,8 @@ def _encode_bytes(value: Any) -> bytes:
     # A copy, because the owner may change a bytearray later.
     if kind is bytes or kind is bytearray or kind is memoryview:
         return bytes(value)
+    from wmp.codec.cbor import describe_type
+
     raise TypeError(f"{describe_type(kind)}; expected bytes, str or None, or a list of bytes")
 
 
@@ -289,6 +296,8 @@ def _encode_text(value: Any) -> bytes:
         return b""
     if type(value) is str:
         return value.encode("utf-8")
+    from wmp.codec.cbor import describe_type
+
     raise TypeError(f"{describe_type(type(value))}; expected str or None")
 
 
@@ -301,63 +310,37 @@ def _decode_text(frame: Frame) -> str:
         ) from error
 
 
-def _encode_json(value: Any) -> bytes:
-    # json.dumps comes first: it refuses a value that contains itself.
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    check_json(value)
-    return text.encode("utf-8")
-
-
-def _decode_json(frame: Frame) -> Any:
-    try:
-        return json.loads(str(frame, "utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(
-            f"a payload of {len(frame)} bytes cannot be decoded by codec 'json': {error}"
-        ) from error
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-# The modules of tagged values are imported at their first use: they would make every start slower.
-
-
-def _encode_tagged(value: Any) -> Frame:
-    from wmp.runtime.codecs.tagged_values import pack_tagged
-
-    return pack_tagged(value)
-
-
-def _decode_tagged(frame: Frame) -> Any:
-    from wmp.runtime.codecs.tagged_values import unpack_tagged
-
-    return unpack_tagged(frame)
-
-
 def _decode_frames(payload: Frame) -> list[bytes]:
+    from wmp.codec.values import unpack_frames
+
     return list(unpack_frames(payload))
 
 
 def encode_frames(value: Any) -> bytes:
     """Encode a list of frames; any other value is a list of one frame."""
+    from wmp.codec.values import pack_frames
+
     if type(value) in (list, tuple) and value:
         return pack_frames([_encode_bytes(frame) for frame in value])
     return pack_frames([_encode_bytes(value)])
 
 
-_BUILT_IN: Final[dict[str, PayloadCodec]] = {
+_BUILT_IN: Final = (PLAIN, "text", "json", "cbor", "cbor-tags", FRAMES)
+_loaded: dict[str, PayloadCodec] = {
     codec.name: codec
     for codec in (
         PayloadCodec(PLAIN, _encode_bytes, None),
         PayloadCodec("text", _encode_text, _decode_text),
-        PayloadCodec("json", _encode_json, _decode_json),
-        PayloadCodec("cbor", pack_value, unpack_value),
-        PayloadCodec("cbor-tags", _encode_tagged, _decode_tagged),
         PayloadCodec(FRAMES, encode_frames, _decode_frames),
     )
 }
+_MODULES: Final = {
+    "json": ("wmp.runtime.codecs.json_values", "pack_json", "unpack_json"),
+    "cbor": ("wmp.codec.values", "pack_value", "unpack_value"),
+    "cbor-tags": ("wmp.runtime.codecs.tagged_values", "pack_tagged", "unpack_tagged"),
+}
+"""Modules of codecs, which are imported at their first use: they would make every start slower."""
+
 _registered: dict[str, PayloadCodec] = {}
 
 _RAW: Final = (PLAIN, "text", FRAMES)
@@ -365,4 +348,4 @@ _RAW: Final = (PLAIN, "text", FRAMES)
 
 _OWN_NAMES: Final = frozenset(codec_names())
 _CODERS: Final[dict[str, Coders]] = {}
-_PLAIN_CODEC: Final = _BUILT_IN[PLAIN]
+_PLAIN_CODEC: Final = _loaded[PLAIN]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any, Final
 
-from attrs import frozen
+from wmp.record import FrozenRecord
 
 logger = logging.getLogger("wmp")
 
@@ -19,8 +19,7 @@ After a wait that ends early the caller checks the time and waits again.
 """
 
 
-@frozen
-class ThreadEnded:
+class ThreadEnded(FrozenRecord):
     """A thread or a task that a node needs has ended unexpectedly. The node must stop."""
 
     name: str

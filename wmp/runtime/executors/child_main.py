@@ -14,13 +14,12 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from wmp.lane_exchange import Begun, Finished, Interrupt, Recall, Recalled, Reported, Run
-from wmp.message import Frame, Kind
+from wmp.lane_exchange import Begun, Finished, Interrupt, LaneKind, Recall, Recalled, Reported, Run
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handler_calls import Lane, PoolEvent, Terminated, run_lane
 from wmp.runtime.executors.handler_imports import load_handlers
@@ -28,8 +27,11 @@ from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import log_handlers
 from wmp.runtime.executors.local_executors import LocalExecutor
 from wmp.runtime.executors.pipe import pack, receive
-from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer
+from wmp.vocabulary import Frame
+
+if TYPE_CHECKING:
+    from wmp.message import Kind
 
 BEGUN: Final = 0
 """Index of a mark: the job that was begun last; 0 before the first job of a lane.
@@ -47,6 +49,9 @@ FILLED: Final = 3
 """Index of a mark: number of used bytes of the result buffer. The child writes it."""
 MARKS: Final = 4
 
+MARK_BYTES: Final = 8 * MARKS
+"""Number of bytes of the marks, which begin the shared memory. The result buffer is behind them."""
+
 ANY: Final = -1
 
 _GRACE: Final = 1.0
@@ -56,9 +61,9 @@ _GRACE: Final = 1.0
 def main(
     sock: socket.socket,
     handlers: bytes,
-    mark: MutableSequence[int],
-    memory: Any,
-    limits: ProcessLimits,
+    memory: memoryview,
+    max_jobs: int | None,
+    max_memory: int | None,
     log_level: int | None,
 ) -> None:
     """Serve the parent until the parent requests the end or has ended.
@@ -66,13 +71,14 @@ def main(
     Args:
         sock: This process's end of the socket pair.
         handlers: The pickled mapping of roles to :class:`Served`.
-        mark: Marks in memory that the parent shares, so that they outlive this process: ``BEGUN``
-            and so on.
-        memory: Memory of the result buffer, which the parent shares too.
-        limits: Limits of this process.
+        memory: Memory that the parent shares, and that outlives this process: the marks ``BEGUN``
+            and so on, and the result buffer.
+        max_jobs: Number of jobs that this process begins; None for no limit.
+        max_memory: Bytes of data that this process may have; None for the system's own limit.
         log_level: Lowest level of the handlers' log lines on stderr; None leaves the logging
             unchanged.
     """
+    mark = memory[:MARK_BYTES].cast("q")
     _quiet_signals(mark)
     lock = Lock()
     broken = False
@@ -95,8 +101,8 @@ def main(
         return True
 
     try:
-        if limits.memory is not None:
-            _limit_memory(limits.memory)
+        if max_memory is not None:
+            _limit_memory(max_memory)
         served: Mapping[str, Served] = load_handlers(pickle.loads, handlers)
         if log_level is not None:
             log_handlers(log_level)
@@ -104,7 +110,8 @@ def main(
     except BaseException as error:  # noqa: BLE001
         send(("failed", f"{type(error).__name__}: {error}"))
         return
-    child = _Child(sock, served, mark, ResultBuffer(memory, mark, FILLED), limits.max_jobs, send)
+    results = ResultBuffer(memory[MARK_BYTES:], mark, FILLED)
+    child = _Child(sock, served, mark, results, max_jobs, send)
     send(("ready",))
     try:
         child.work()
@@ -130,7 +137,7 @@ def _limit_memory(limit: int) -> None:
     resource.setrlimit(what, (limit if hard < 0 else min(limit, hard), hard))
 
 
-def _quiet_signals(mark: MutableSequence[int]) -> None:
+def _quiet_signals(mark: memoryview[int]) -> None:
     # Ctrl-C goes to the whole process group, and the stop of a service to all its processes. Only
     # the parent may react: it finishes the jobs. SIGINT stays ignored in programs that handlers
     # start. SIGTERM is not ignored, because then such programs could not be stopped.
@@ -147,7 +154,7 @@ def _end_at_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _terminate(mark: MutableSequence[int], number: int, frame: Any) -> None:
+def _terminate(mark: memoryview[int], number: int, frame: Any) -> None:
     """End the handler and this process, if the parent's SIGTERM is for the running job."""
     condemned = mark[CONDEMNED]
     if condemned and condemned in (ANY, mark[BEGUN]) and not mark[ENDING]:
@@ -160,7 +167,7 @@ class _Child:
         self,
         sock: socket.socket,
         served: Mapping[str, Served],
-        mark: MutableSequence[int],
+        mark: memoryview[int],
         results: ResultBuffer,
         max_jobs: int | None,
         send: Callable[[tuple[Any, ...]], bool],
@@ -232,7 +239,7 @@ class _Child:
                 case ("run", number, role, codec, *columns):
                     # All processes of the system share one clock for deadlines, so the parent's
                     # deadlines are valid here.
-                    run = Run(number, Kind(role=role, codec=codec), *columns)
+                    run = Run(number, cast("Kind", LaneKind(role, codec)), *columns)
                     lane = self._lanes.lanes[number] = Lane(run, self._served[role], self._lanes)
                     lane.begin = self._marking(lane)
                     self._queue.put(lane)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import pickle
@@ -16,12 +15,13 @@ from typing import Any, Final
 
 from wmp.errors import ConfigError
 from wmp.runtime.executors.assignment import Assignment
-from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARKS, main
+from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARK_BYTES, main
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import passed_level
 from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import BUFFER_SIZE, ResultBuffer
+from wmp.runtime.executors.shared_memory import SharedMemory
 
 _CONTEXT: Final = multiprocessing.get_context("spawn")
 
@@ -91,21 +91,25 @@ class ChildProcess:
         self._open = True
         self._killed = False
         self._condemned = 0
-        self._mark = _CONTEXT.RawArray(ctypes.c_longlong, MARKS)
-        memory = _CONTEXT.RawArray(ctypes.c_ubyte, BUFFER_SIZE)
-        self.results = ResultBuffer(memory, self._mark, FILLED)
+        memory = SharedMemory(MARK_BYTES + BUFFER_SIZE)
+        self._mark = memory.view[:MARK_BYTES].cast("q")
+        self.results = ResultBuffer(memory.view[MARK_BYTES:], self._mark, FILLED)
         """Results that the child has not sent; the buffer outlives the child."""
         self.backlog: deque[memoryview] = deque()
         """Messages that did not fit into the socket yet."""
         self.recalls: deque[tuple[int, Sequence[int]]] = deque()
         """Lane and ids of each recall that the child has not answered."""
         self._frames = PipeReader()
-        self.sock, theirs = socket.socketpair()
+        try:
+            self.sock, theirs = socket.socketpair()
+        except BaseException:
+            memory.close_file()
+            raise
         try:
             self.sock.setblocking(False)
             self._process = _CONTEXT.Process(
                 target=main,
-                args=(theirs, handlers, self._mark, memory, limits, passed_level()),
+                args=(theirs, handlers, memory, limits.max_jobs, limits.memory, passed_level()),
                 name="wmp-worker" if imports_main else _WITHOUT_MAIN,
             )
             _start_without_sigint(self._process)
@@ -116,6 +120,7 @@ class ChildProcess:
             # The child has its own copy of this descriptor by now. An open copy in the parent would
             # hide the end of the child.
             theirs.close()
+            memory.close_file()
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
         # The sentinel is a pipe: a process that a handler forks holds a copy of it, and the copy

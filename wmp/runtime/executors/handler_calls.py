@@ -22,12 +22,9 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from attrs import evolve
-
-from wmp.codec import pack_error
+from wmp.error_reports import pack_error
 from wmp.errors import JobCancelled
 from wmp.lane_exchange import Begun, Finished, Recalled, Reported, Run
-from wmp.message import Frame, Outcome
 from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, is_frames
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handler_context import await_in
@@ -43,6 +40,7 @@ from wmp.runtime.executors.handlers import (
 )
 from wmp.runtime.executors.job_log import RUNNING
 from wmp.runtime.executors.reporter import Reporter
+from wmp.vocabulary import Frame, Outcome
 
 if TYPE_CHECKING:
     import asyncio
@@ -79,7 +77,7 @@ def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Fin
         return event
     texts = [None if remark is None else remark[0] for remark in row_remarks]
     waits = [None if remark is None else remark[1] for remark in row_remarks]
-    return evolve(event, texts=texts, waits=waits if waits.count(None) < len(waits) else None)
+    return event.with_(texts=texts, waits=waits if waits.count(None) < len(waits) else None)
 
 
 def _rows(event: Finished, rows: Sequence[int]) -> Finished:
@@ -88,8 +86,7 @@ def _rows(event: Finished, rows: Sequence[int]) -> Finished:
     def of(column: Sequence[Any]) -> list[Any]:
         return [column[row] for row in rows]
 
-    return evolve(
-        event,
+    return event.with_(
         ids=of(event.ids),
         outcomes=of(event.outcomes),
         payloads=of(event.payloads),
@@ -268,7 +265,7 @@ class Lane:
         if others:
             self.host.post(_rows(event, others))
         if framed:
-            self.host.post(evolve(_rows(event, framed), codec=FRAMES))
+            self.host.post(_rows(event, framed).with_(codec=FRAMES))
 
     def _post_progress(self, job: RunningJob, now: float) -> None:
         job.pending = False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import types
 from collections.abc import Awaitable, Coroutine, Generator
 from contextvars import Context
-from inspect import iscoroutine
 from typing import Any
 
 
@@ -32,7 +31,7 @@ def await_in(context: Context, awaitable: Awaitable[Any]) -> Generator[Any, Any,
         BaseException: Any other error of the handler.
     """
     coroutine: Coroutine[Any, Any, Any] = (
-        awaitable if iscoroutine(awaitable) else _awaited(awaitable)
+        awaitable if isinstance(awaitable, types.CoroutineType) else _awaited(awaitable)
     )
     step: Any = coroutine.send
     value: Any = None

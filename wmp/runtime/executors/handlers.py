@@ -8,7 +8,6 @@ callable is inspected while jobs run.
 from __future__ import annotations
 
 import functools
-import inspect
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -16,15 +15,14 @@ from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from attrs import evolve, frozen
-
-from wmp.codec import pack_error
+from wmp.error_reports import names_of, pack_error
 from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.lane_exchange import Finished
-from wmp.message import DEFAULT_ROLE, Limits, Outcome
-from wmp.retry import Retry, names_of
+from wmp.record import FrozenRecord
+from wmp.vocabulary import DEFAULT_ROLE, Limits, Outcome
 
 if TYPE_CHECKING:
+    from wmp.retry import Retry
     from wmp.runtime.codecs.value_converters import Converter
 
 Handler = Callable[..., Any]
@@ -37,8 +35,7 @@ REPORT_INTERVAL: Final = 0.05
 """Seconds between two reports of one job: often enough for a progress bar, with few messages."""
 
 
-@frozen
-class Served:
+class Served(FrozenRecord):
     """A handler with its role and its kind."""
 
     role: str
@@ -246,6 +243,8 @@ def _name(handler: object) -> str:
 
 
 def _is_async(handler: Handler) -> bool:
+    import inspect
+
     if inspect.iscoroutinefunction(handler):
         return True
     if isinstance(handler, functools.partial):
@@ -257,6 +256,8 @@ def _is_async(handler: Handler) -> bool:
 
 
 def _takes_job(role: str, name: str, handler: Handler) -> bool:
+    import inspect
+
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
@@ -302,7 +303,7 @@ def within_limit(event: Finished, limit: int) -> Finished:
                 "(Transport.max_frame, and 256 MiB in any case); return less, split the job, or "
                 "store the result elsewhere and return its address",
             )
-    return evolve(event, outcomes=outcomes, payloads=payloads)
+    return event.with_(outcomes=outcomes, payloads=payloads)
 
 
 # -- errors ---------------------------------------------------------------------------------
@@ -326,10 +327,6 @@ def describe_error(error: BaseException) -> bytes:
     return pack_error(type(error).__name__, text, trace)
 
 
-_DEFAULT_RETRY: Final = Retry()
-"""Limit of the tries by ``RetryLater`` when neither the job nor its handler has settings."""
-
-
 def describe_failure(
     error: BaseException, retry: Retry | None, failed: int | None, seed: int
 ) -> tuple[str, int | None]:
@@ -350,7 +347,11 @@ def describe_failure(
         return f"{text}\n", None
     wait: float | None = None
     if isinstance(error, RetryLater):
-        if failed is None or failed < (retry or _DEFAULT_RETRY).times:
+        if retry is None:
+            from wmp.retry import Retry
+
+            retry = Retry()  # limits the tries where neither the job nor its handler does
+        if failed is None or failed < retry.times:
             wait = error.seconds
     elif retry is not None and failed is not None and failed < retry.times and retry.suits(error):
         wait = retry.wait(failed + 1, seed)

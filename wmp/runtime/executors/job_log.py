@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
 LOG_FORMAT: Final = "WMP_LOG_FORMAT"
@@ -42,6 +40,10 @@ def logs_json() -> bool:
 
 def json_line(message: str, *, level: str, logger: str, at: float, **more: object) -> str:
     """Return a log line: a JSON object with the time in UTC, and further entries if not None."""
+    # Few programs write JSON, and worker processes start sooner without these modules.
+    import json
+    from datetime import UTC, datetime
+
     row: dict[str, object] = {
         "time": datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
         "level": level.lower(),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wmp.lane_exchange import Interrupt, Recall, Recalled, Run
-from wmp.message import Limits
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handler_calls import Lane, PoolEvent, PostEvent, cancelled, run_lane
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.reporter import Reporter
+from wmp.vocabulary import Limits
 
 
 class LocalExecutor:

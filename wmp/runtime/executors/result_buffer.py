@@ -12,7 +12,7 @@ from collections.abc import MutableSequence
 from struct import Struct
 from typing import Any, Final
 
-from wmp.message import Frame, Outcome
+from wmp.vocabulary import Frame, Outcome
 
 BUFFER_SIZE: Final = 1 << 16
 """Size in bytes: enough for some hundred small results. Other results are sent at once."""

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from wmp import codec
 from wmp.actions import (
@@ -308,7 +308,7 @@ class Network:
             del self.lanes[name][lane.run.lane]
         event = Finished(lane.run.lane, [id], [outcome], [result], codec=codec)
         if text is not None:
-            event = evolve(event, texts=[text], waits=None if wait is None else [wait])
+            event = event.with_(texts=[text], waits=None if wait is None else [wait])
         self.happen(name, event)
         if lane.left and self.lanes[name].get(lane.run.lane) is lane:
             self._begin_next(name, lane)
