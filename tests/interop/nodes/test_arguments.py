@@ -75,3 +75,21 @@ def test_results_refuse_a_key_and_a_role_that_are_not_utf8(tmp_path: Path) -> No
             results.get(key=NAME)
         with pytest.raises(ConfigError, match="surrogate pair"):
             results.get(key="known", role=NAME)
+
+
+@pytest.mark.parametrize("address", ["ipc://\udcff", "inproc://\udcff", "tcp://\udcff:5570"])
+@pytest.mark.parametrize("nul", [False, True])
+def test_an_address_that_no_node_can_have_is_refused(address: str, nul: bool) -> None:
+    if nul:
+        address = address.replace("\udcff", "\0")
+    with pytest.raises(ConfigError, match=r"cannot bind to .* at position"):
+        wmp.Manager(address)
+    with pytest.raises(ConfigError, match=r"cannot connect to .* at position"):
+        wmp.Manager(connect=address)
+    with pytest.raises(ConfigError, match=r"cannot connect to .* at position"):
+        wmp.Worker(address, handlers=bytes.upper)
+
+
+def test_an_address_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot bind to 5570: expected text"):
+        wmp.Manager(5570)  # type: ignore[arg-type]

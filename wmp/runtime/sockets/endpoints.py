@@ -55,6 +55,7 @@ def check_endpoints(
     verb = "bind to" if bind else "connect to"
     seen: set[str] = set()
     for endpoint in endpoints:
+        _check_characters(endpoint, verb)
         scheme, separator, rest = endpoint.partition("://")
         if not separator or scheme not in ("tcp", "ipc", "inproc") or not rest:
             raise ConfigError(
@@ -101,6 +102,19 @@ def check_unpickling(what: str, endpoints: Iterable[str], security: Security | N
                 f"{what} that runs pickled calls refuses {endpoint} without keys: any host there "
                 "could run any code here; pass security=Security(...) with CURVE keys, or call "
                 "functions by import path without pickle"
+            )
+
+
+def _check_characters(endpoint: object, verb: str) -> None:
+    """Check that ZeroMQ takes the characters of an address."""
+    if not isinstance(endpoint, str):
+        raise ConfigError(f"cannot {verb} {endpoint!r}: expected text such as tcp://127.0.0.1:5570")
+    for position, character in enumerate(endpoint):
+        if character == "\0" or "\ud800" <= character <= "\udfff":
+            kind = "NUL" if character == "\0" else "half of a surrogate pair"
+            raise ConfigError(
+                f"cannot {verb} {endpoint!r}: the character at position {position} is {kind}, "
+                "which no address can have; choose another address"
             )
 
 
