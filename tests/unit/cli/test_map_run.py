@@ -55,6 +55,18 @@ def test_a_new_run_begins_a_new_log_unless_a_plus_keeps_the_old_one(tmp_path: Pa
     assert [line.split("\t")[0] for line in path.read_text().splitlines()] == ["Seq", "2", "3"]
 
 
+def test_a_file_that_is_no_job_log_is_not_replaced(tmp_path: Path) -> None:
+    path, link = tmp_path / "orders.txt", tmp_path / "link"
+    path.write_text("precious\n" * 1000)
+    link.symlink_to(path)
+    for name in (path, link):
+        with pytest.raises(ConfigError, match=r"is not a job log.*begins with 'precious"):
+            JobLog(str(name), "wc")
+    assert path.read_text() == "precious\n" * 1000
+    path.write_text("")
+    assert written(path, [row(1)]).startswith(HEADER)
+
+
 @pytest.mark.parametrize(("failed", "skipped"), [(False, {1, 2}), (True, {1})])
 def test_a_run_that_resumes_skips_the_jobs_of_the_log(
     failed: bool, skipped: set[int], tmp_path: Path

@@ -68,7 +68,11 @@ class JobLog:
         """Commands of the jobs to skip, by number."""
         self._rows: list[JobLogRow] = []
         keeps = resume or failed or name.startswith("+")
-        size = self._read(failed) if keeps else 0
+        if keeps:
+            size = self._read(failed)
+        else:
+            self._check_replaced()
+            size = 0
         if not (resume or failed):
             self._done.clear()
         try:
@@ -133,6 +137,21 @@ class JobLog:
                 self._file.flush()
             except OSError as error:
                 raise self._refusal("write", error) from error
+
+    def _check_replaced(self) -> None:
+        """Check that the file that the log replaces is a job log too, or empty."""
+        if not self._path.is_file():  # a pipe or a terminal has nothing to lose
+            return
+        try:
+            with self._path.open("rb") as file:
+                first = file.read(len(_HEADER)).decode("utf-8", "replace")
+        except OSError as error:
+            raise self._refusal("read", error) from error
+        if not _HEADER.startswith(first.rstrip("\n")):
+            raise ConfigError(
+                f"{self._path} is not a job log, which a job log would replace: it begins with "
+                f"{first[:40]!r}; name another file"
+            )
 
     def _read(self, failed: bool) -> int:
         """Read the jobs of an existing file; return the number of bytes of its whole lines."""
