@@ -58,7 +58,7 @@ _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
         409: "The request does not fit the state of the job.",
         413: "The body is too large.",
         415: "The body is not declared as JSON.",
-        429: "There are too many registrations.",
+        429: "There are too many registrations or requests.",
         503: "The store is away or full.",
     }.items()
 }
@@ -398,6 +398,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         token=dispatcher.tokens,
         hosts=hosts,
         act_of=act_of,
+        max_rate=settings.max_rate,
     )
 
 

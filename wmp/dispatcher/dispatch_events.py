@@ -47,8 +47,11 @@ class StoreChanged:
     """Whether callbacks were added."""
     foreign: bool = False
     """Whether another process made the change."""
-    workers: bool = False
-    """Whether a worker registered here, which a health check follows at once."""
+
+
+@frozen
+class WorkerRegistered:
+    """A worker registered here; a health check follows at once (DSP-10.5)."""
 
 
 @frozen
@@ -111,6 +114,7 @@ class CallbackAnswered:
 DispatcherEvent = (
     TimePassed
     | StoreChanged
+    | WorkerRegistered
     | StepEnded
     | StepFailed
     | InstanceReplaced

@@ -10,7 +10,10 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from wmp.dispatcher.http_parts import JsonAnswer, refusal
+from wmp.dispatcher.http_parts import BODY, JsonAnswer, refusal
+from wmp.dispatcher.json_text import read_json
+from wmp.dispatcher.peer_rates import PeerRates
+from wmp.dispatcher.targets import network_address
 from wmp.dispatcher.tokens import TokenTable
 from wmp.errors import ConfigError
 from wmp.message import printable
@@ -30,6 +33,8 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 HeadCheck = Callable[[Request], JsonAnswer | None]
 """Returns the refusal of a request by its head, or None."""
 
+MAX_RATE: Final = 2_000
+"""Requests of one network address in a second, unless a setting names another number."""
 BODY_TIME: Final = 30.0
 """Seconds that a client has to send a body."""
 _HEALTH: Final = "/healthz"
@@ -163,6 +168,30 @@ def check_content_type(request: Request) -> JsonAnswer | None:
     )
 
 
+class RateCheck:
+    """Refuses requests of a network address above a rate (DSP-6.14).
+
+    Args:
+        rate: Requests in a second.
+    """
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._rates = PeerRates(rate)
+
+    def __call__(self, request: Request) -> JsonAnswer | None:
+        """Return the refusal of a request, or None."""
+        client = None if request.client is None else request.client.host
+        address = network_address(client) or ""
+        if self._rates.take(address):
+            return None
+        answer = refusal(
+            429, f"{address or 'this client'} sends more than {self._rate} requests a second"
+        )
+        answer.headers["Retry-After"] = "1"
+        return answer
+
+
 HOLDER: Final = "wmp.holder"
 """Key of the scope of a request: the holder of its token."""
 
@@ -225,6 +254,7 @@ class GuardedApp:
         token: The bearer token, or a table of tokens; None for none.
         hosts: Names and addresses of the server besides those of loopback.
         act_of: Returns what a request does; None if each token permits every request.
+        max_rate: Requests of one network address in a second.
     """
 
     def __init__(
@@ -235,10 +265,12 @@ class GuardedApp:
         token: str | TokenTable | None,
         hosts: Iterable[str] = (),
         act_of: Callable[[str, str], Act] | None = None,
+        max_rate: int = MAX_RATE,
     ) -> None:
         self._app = app
         self._max_body = max_body
         self._checks: tuple[HeadCheck, ...] = (
+            RateCheck(max_rate),
             HostCheck(hosts),
             check_site,
             check_content_type,
@@ -276,6 +308,13 @@ class GuardedApp:
             text = f"the body has more than {self._max_body} bytes"
             await refusal(413, text)(scope, receive, send)
             return
+        if body:
+            try:
+                # The application takes the value: no body is parsed twice, nor by another reader.
+                scope = {**scope, BODY: read_json(bytes(body))}
+            except ValueError as error:
+                await refusal(400, f"the body is not JSON: {error}")(scope, receive, send)
+                return
         # A body without a type is JSON, too.
         plain = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
         scope = {**scope, "headers": [*plain, (b"content-type", b"application/json")]}

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from wmp.core.manager.unserved import listed
-from wmp.dispatcher.json_text import read_json, write_json
+from wmp.dispatcher.json_text import write_json
 from wmp.errors import ConfigError
 
 _PLACES: Final = ("body", "query", "path", "header", "[key]")
@@ -75,15 +75,17 @@ def _detail(request: Request, error: HTTPException) -> str:
     return str(error.detail)
 
 
+BODY: Final = "wmp.body"
+"""Key of the scope of a request: the value of its body, which was read strictly."""
+
+
 class _StrictRequest(Request):
-    """Reads JSON strictly: what Python reads beyond JSON could not be written again."""
+    """Has the value of the body that the guard has read: other readers accept more than JSON."""
 
     async def json(self) -> Any:
-        body = await self.body()
-        try:
-            return read_json(body)
-        except ValueError as error:
-            raise HTTPException(400, f"the body is not JSON: {error}") from error
+        if BODY not in self.scope:
+            raise HTTPException(400, "the body is not JSON: it is empty")
+        return self.scope[BODY]
 
 
 class StrictRoute(APIRoute):

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from wmp.dispatcher.targets import network_address
 from wmp.errors import ConfigError
 
 logger = logging.getLogger("wmp")
@@ -80,13 +82,19 @@ class _ImpatientProtocol(H11Protocol):
         super().on_response_complete()
 
     def _close_longest_waiting(self) -> None:
-        """Close the connection that has waited for its client for the longest time."""
+        """Close the connection that has waited for its client for the longest time.
+
+        It is one of the network address with the most of them: one address ends its own (DSP-6.7).
+        """
         waiting: list[_ImpatientProtocol] = [
             connection
             for connection in self.connections
             if isinstance(connection, _ImpatientProtocol) and connection._waits_for_client()
         ]
-        min(waiting, key=lambda connection: connection._since, default=self).transport.abort()
+        counts = Counter(connection._address() for connection in waiting)
+        most = max(counts.values(), default=0)
+        chosen = [each for each in waiting if counts[each._address()] == most]
+        min(chosen, key=lambda connection: connection._since, default=self).transport.abort()
         if self._since - _ImpatientProtocol.complained_at >= _REMIND:
             _ImpatientProtocol.complained_at = self._since
             logger.warning(
@@ -94,6 +102,10 @@ class _ImpatientProtocol(H11Protocol):
                 "the longest time are closed",
                 max_connections(),
             )
+
+    def _address(self) -> str | None:
+        """Return the network address of the client."""
+        return network_address(self.client[0] if self.client else None)
 
     def _waits_for_client(self) -> bool:
         cycle: Any = self.cycle

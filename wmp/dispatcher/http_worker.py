@@ -56,6 +56,7 @@ _CONFIRMATIONS: Final = 16
 _CONFIRM_TIME: Final = 4.0
 """Seconds for this question, so that the dispatcher that sends the job still waits."""
 _GONE: Final = 404
+_TOO_MANY: Final = 429
 
 
 class _WorkerExecutionModel(BaseModel):
@@ -221,7 +222,7 @@ class HttpWorker:
 
     def _describe(self, answer: BoundedAnswer | None) -> str:
         """Return why a contact has failed."""
-        if answer is None or answer.code >= 500:
+        if answer is None or answer.code >= 500 or answer.code == _TOO_MANY:
             why = self._failure
         elif answer.good:
             why = f"{self._dispatchers[0]} answered {answer.code} without a worker document"
@@ -265,7 +266,7 @@ class HttpWorker:
             except (RequestFailed, TimeoutError) as error:
                 failures.append(f"{url}: {str(error) or 'no answer came in time'}")
                 continue
-            if answer.code < 500:
+            if answer.code < 500 and answer.code != _TOO_MANY:
                 if url in self._dispatchers:  # the next request begins with this one
                     self._dispatchers.remove(url)
                     self._dispatchers.insert(0, url)

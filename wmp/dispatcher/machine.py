@@ -32,6 +32,7 @@ from wmp.dispatcher.dispatch_events import (
     StoreChanged,
     TimePassed,
     WorkerPinged,
+    WorkerRegistered,
 )
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import EndCallback, Sweep, Swept, TakeCallbacks
@@ -119,9 +120,9 @@ class DispatcherMachine:
         match event:
             case TimePassed():
                 pass
-            case StoreChanged(callbacks, foreign, workers):
-                if workers:
-                    self._soon(ClaimPings, now)
+            case WorkerRegistered():
+                self._soon(ClaimPings, now)
+            case StoreChanged(callbacks, foreign):
                 if callbacks:
                     self._soon(TakeCallbacks, now)
                 self._soon(Place, now + _FOREIGN if foreign else now)

@@ -31,6 +31,7 @@ from wmp.dispatcher.dispatch_events import (
     StoreChanged,
     TimePassed,
     WorkerPinged,
+    WorkerRegistered,
 )
 from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.job_document import id_text, number_of
@@ -207,9 +208,11 @@ class Dispatcher:
             StoreError: The store is away.
         """
         outcome = await self._store.run(step)
-        callbacks = isinstance(outcome, Completed) and outcome.callback
-        registered = isinstance(outcome, Registered) and outcome.worker is not None
-        self._handle(StoreChanged(callbacks, workers=registered))
+        if isinstance(outcome, Registered) and outcome.worker is not None:
+            self._handle(WorkerRegistered())
+            if not outcome.worker.answered:
+                return outcome  # it gets no job yet, so there is nothing to dispatch
+        self._handle(StoreChanged(isinstance(outcome, Completed) and outcome.callback))
         return outcome
 
     async def read(self, function: Callable[[Any], Any]) -> Any:

@@ -46,6 +46,7 @@ class DispatcherSettings:
     callback_retries: int = _setting("callbacks.retries", 5)
     max_callback_depth: int = _setting("callbacks.max_depth", 4)
     max_body: int = _setting("http.max_body", 1 << 20, 1)
+    max_rate: int = _setting("http.max_rate", 2_000, 1)
 
 
 SEED_PROFILE: Final[Mapping[str, int]] = {"jobs.cooldown_period": 2_000}
