@@ -43,7 +43,7 @@ from wmp.dispatcher.steps.overview import (
 )
 from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import Register, Resign
-from wmp.dispatcher.targets import TargetRefused, network_address
+from wmp.dispatcher.targets import TargetRefused, loopback_host, network_address
 from wmp.errors import WMPError
 from wmp.runtime.common.permissions import Act, PermissionHolder
 
@@ -182,6 +182,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
             except TargetRefused as error:
                 return refusal(403, f"callback.hostname: {error}", "callback.hostname")
             callback["depth"] = depth
+            callback["host"] = loopback_host(callback["address"])
         new = NewJobDocument(
             job.type,
             job.payload,
@@ -298,6 +299,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         holder: PermissionHolder | None = request.scope.get(HOLDER)
         by = Registrant(
             address=address,
+            host=loopback_host(address),
             peer=network_address(client),
             trusted=holder is not None,
             token=None if holder is None else holder.name,
@@ -308,7 +310,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         step = Register(settings, worker.hostname, worker.port, worker.maxJobs, worker.handlers, by)
         registered: Registered = await dispatcher.run(step)
         if registered.taken and worker.nonce is not None:
-            target = PinnedTarget(worker.hostname, worker.port, address, by.token)
+            target = PinnedTarget(worker.hostname, worker.port, address, by.token, by.host)
             if await dispatcher.confirms(target, worker.nonce):
                 confirmed = attrs.evolve(by, confirmed=True)
                 registered = await dispatcher.run(attrs.evolve(step, by=confirmed))

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from wmp.dispatcher.http_client import MAX_ANSWER, BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.records import CallbackRecord, WorkerRecord, http_url
-from wmp.dispatcher.targets import TargetRefused, Targets, read_address
+from wmp.dispatcher.targets import TargetRefused, Targets, loopback_host, read_address
 from wmp.dispatcher.tokens import TokenTable
 
 DEPTH_HEADER: Final = "Wmp-Depth"
@@ -25,12 +25,14 @@ class PinnedTarget:
     address: str | None
     token: str | None = None
     """Name of the token with which the worker registered."""
+    host: str | None = None
+    """The host whose loopback the address is."""
 
     @classmethod
     def of(cls, record: WorkerRecord | CallbackRecord) -> PinnedTarget:
         """Return the target of a worker or of a callback."""
         token = record.token if isinstance(record, WorkerRecord) else None
-        return cls(record.hostname, record.port, record.address, token)
+        return cls(record.hostname, record.port, record.address, token, record.host)
 
     @property
     def url(self) -> str:
@@ -105,4 +107,6 @@ class PinnedClient:
         if address is None:
             return await self._targets.pin(target.hostname, target.port, None)
         self._targets.check(address, target.port)
+        if target.host not in (None, loopback_host(address)):
+            raise TargetRefused(f"it is an address of loopback, and that of {target.host}")
         return address

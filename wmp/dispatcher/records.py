@@ -116,6 +116,8 @@ class WorkerRecord(_Record):
     """Whether its last health check was answered without the names of its jobs (DSP-4.8)."""
     address: str | None = None
     """The address that the hostname had at the registration; None for the hostname as it is."""
+    host: str | None = None
+    """The host whose loopback the address is; None for an address of the network."""
     peer: str | None = None
     """The network address from which the worker was registered."""
     trusted: bool = True
@@ -237,6 +239,8 @@ class CallbackRecord(_Record):
     headers: Mapping[str, str] = {}
     address: str | None = None
     """The address that the hostname had when the job was created."""
+    host: str | None = None
+    """The host whose loopback the address is; None for an address of the network."""
     depth: int = 0
     """How many callbacks led to the job, one after the other (DSP-7.4)."""
     job: int | None = None

@@ -53,6 +53,8 @@ class Registrant:
 
     address: str | None = None
     """The address of the worker, resolved once; None for the hostname as it is."""
+    host: str | None = None
+    """The host whose loopback the address is; None for an address of the network."""
     peer: str | None = None
     """The network address from which the request came."""
     trusted: bool = True

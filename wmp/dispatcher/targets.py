@@ -58,6 +58,15 @@ def network_address(client: str | None) -> str | None:
     return "loopback" if address.is_loopback else str(address)
 
 
+def loopback_host(address: str) -> str | None:
+    """Return the name of this host for an address of its loopback; None for another address.
+
+    Dispatchers on other hosts share the store, and have a loopback of their own (DSP-11.6).
+    """
+    target = read_address(address)
+    return socket.gethostname() if target is not None and target.is_loopback else None
+
+
 @frozen
 class AllowedTarget:
     """A host or network, and ports, to which a dispatcher may send requests."""

@@ -406,3 +406,20 @@ def test_a_dispatcher_over_sockets_sends_nothing_to_itself(tmp_path: Path) -> No
             assert "is a port of this dispatcher" in worker["lastError"]
 
     asyncio.run(test())
+
+
+@pytest.mark.rule("DSP-11.6")
+def test_the_loopback_of_another_host_is_refused(tmp_path: Path) -> None:
+    async def test(net: Net, client: Client) -> None:
+        net.apps[8082] = FakeWorker()
+        id = (await client.put(WORKERS, json=WORKER)).json()["_id"]
+        while not net.seen.count("GET 8082/health_check/"):
+            await client.get(WORKERS)
+        # From now on the entry is that of a dispatcher on another host.
+        monkeypatch.setattr("wmp.dispatcher.targets.socket.gethostname", lambda: "elsewhere")
+        while (worker := (await client.get(f"{WORKERS}{id}")).json())["lastError"] is None:
+            pass
+        assert "it is an address of loopback, and that of" in worker["lastError"]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        serve(tmp_path, test, DispatcherSettings(timer_interval=5, ping_interval=20))

@@ -98,9 +98,9 @@ class Create:
         wanted = None
         if new.callback is not None:
             record = CallbackRecord(job.id, **new.callback)
-            wanted = attrs.evolve(record, address=None, depth=0)
+            wanted = attrs.evolve(record, address=None, host=None, depth=0)
         if callback is not None:
-            callback = attrs.evolve(callback, job=None, address=None, depth=0)
+            callback = attrs.evolve(callback, job=None, address=None, host=None, depth=0)
         return (
             job.kind.role == new.type
             and job.payload == new.payload_of(job.id)

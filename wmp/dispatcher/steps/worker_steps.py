@@ -67,6 +67,7 @@ class Register:
             last_pinged=store.now,
             next_ping=known.next_ping if known is not None and usual else store.now,
             address=by.address,
+            host=by.host,
             peer=by.peer,
             trusted=by.trusted,
             token=by.token,
