@@ -27,9 +27,9 @@ from wmp import errors as _errors  # noqa: F401 - checks that this package is ou
 from wmp.lazy import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
-    from wmp.codec.cbor import CodecLimits
     from wmp.codec.decoding import decode, peek
     from wmp.codec.encoding import encode
+    from wmp.codec.limits import CodecLimits
     from wmp.codec.values import (
         pack_frames,
         pack_value,
@@ -59,7 +59,7 @@ __getattr__, __dir__ = _lazy_names(
     {
         **dict.fromkeys(_VALUES, "wmp.codec.values"),
         "pack_error": "wmp.error_reports",
-        "CodecLimits": "wmp.codec.cbor",
+        "CodecLimits": "wmp.codec.limits",
         "decode": "wmp.codec.decoding",
         "encode": "wmp.codec.encoding",
         "peek": "wmp.codec.decoding",

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, InvalidPart, check_plain, kind_of
+from wmp.codec.cbor import KINDS, UINT_MAX, InvalidPart, check_plain, kind_of
+from wmp.codec.limits import CodecLimits
 from wmp.codec.message_tables import (
     ATTEMPTS,
     BEGUN,

@@ -8,16 +8,9 @@ from typing import Any, Final, NoReturn
 
 import cbor2
 
-from wmp.codec.cbor import (
-    DEFAULTS,
-    DEPTH,
-    UINT_MAX,
-    CodecLimits,
-    InvalidPart,
-    check_plain,
-    kind_of,
-)
+from wmp.codec.cbor import DEPTH, UINT_MAX, InvalidPart, check_plain, kind_of
 from wmp.codec.columns import check_sizes, read_columns
+from wmp.codec.limits import DEFAULTS, CodecLimits
 from wmp.codec.message_tables import (
     LOWEST,
     PREFIXES,

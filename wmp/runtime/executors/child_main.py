@@ -102,7 +102,10 @@ def main(
 
     try:
         if max_memory is not None:
-            _limit_memory(max_memory)
+            # The settings need attrs, which takes longer to import than all the rest.
+            from wmp.runtime.executors.process_limits import limit_memory
+
+            limit_memory(max_memory)
         served: Mapping[str, Served] = load_handlers(pickle.loads, handlers)
         if log_level is not None:
             log_handlers(log_level)
@@ -127,17 +130,7 @@ def _flat(payload: Frame) -> memoryview:
     return memoryview(payload).toreadonly()
 
 
-def _limit_memory(limit: int) -> None:
-    import resource
-
-    # A limit of the address space would count unused memory. RLIMIT_DATA counts used memory, but
-    # only on Linux.
-    what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-    hard = resource.getrlimit(what)[1]
-    resource.setrlimit(what, (limit if hard < 0 else min(limit, hard), hard))
-
-
-def _quiet_signals(mark: memoryview[int]) -> None:
+def _quiet_signals(mark: MutableSequence[int]) -> None:
     # Ctrl-C goes to the whole process group, and the stop of a service to all its processes. Only
     # the parent may react: it finishes the jobs. SIGINT stays ignored in programs that handlers
     # start. SIGTERM is not ignored, because then such programs could not be stopped.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from attrs import frozen
@@ -24,6 +25,21 @@ class ProcessLimits:
     """Bytes of data that a process may have; None for the system's own limit."""
     cancel_grace: float | None = CANCEL_GRACE
     """Seconds that a job may still run after its flag was set; None for no limit."""
+
+
+def limit_memory(limit: int) -> None:
+    """Limit the bytes of data of this process.
+
+    Raises:
+        OSError, ValueError: The system refuses the limit.
+    """
+    import resource
+
+    # A limit of the address space would count unused memory. RLIMIT_DATA counts used memory, but
+    # only on Linux.
+    what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (limit if hard < 0 else min(limit, hard), hard))
 
 
 def make_process_limits(
