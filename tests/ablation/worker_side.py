@@ -15,7 +15,7 @@ from attrs import evolve
 from tests.ablation import manager_side
 from wmp import codec
 from wmp.actions import Send
-from wmp.codec.cbor import CodecLimits
+from wmp.codec.limits import CodecLimits
 from wmp.core.device import DeviceMachine
 from wmp.core.protocol.outbound import Arrival, Outbound, Stream
 from wmp.core.protocol.resources import Resources
