@@ -130,7 +130,7 @@ def _flat(payload: Frame) -> memoryview:
     return memoryview(payload).toreadonly()
 
 
-def _quiet_signals(mark: MutableSequence[int]) -> None:
+def _quiet_signals(mark: memoryview[int]) -> None:
     # Ctrl-C goes to the whole process group, and the stop of a service to all its processes. Only
     # the parent may react: it finishes the jobs. SIGINT stays ignored in programs that handlers
     # start. SIGTERM is not ignored, because then such programs could not be stopped.
