@@ -46,7 +46,8 @@ PAGES: Mapping[str, Path] = {
 """The page of each prefix."""
 
 PARTS: tuple[Path, ...] = tuple(
-    ROOT / "specs" / f"{name}.md" for name in ("successor", "conversations", "standby", "reference")
+    ROOT / "specs" / f"{name}.md"
+    for name in ("successor", "conversations", "standby", "forwarding", "reference")
 )
 """The pages of further sections of WMP, and its appendix."""
 

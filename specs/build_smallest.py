@@ -84,7 +84,7 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "WMP-3.17": {"": "optional"},
     "WMP-4.2": {"": "optional"},
     "WMP-4.5": {"A manager that forgets": "reliable"},
-    "WMP-4.7": {"In version 1 the owner": "successor"},
+    "WMP-4.7": {"The owner is the manager": "successor"},
     "WMP-4.9": {"A TAKE with `more`": "columns"},
     "WMP-4.12": {"When the lock is gone": "optional"},
     "WMP-4.13": {"": "secure"},

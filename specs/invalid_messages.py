@@ -248,6 +248,10 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (35, "versions-number", 1),
         (35, "versions-of-text", ["1"]),
         (35, "versions-of-negative", [-1]),
+        (36, "forwards-bytes", MANAGER),
+        (36, "forwards-of-peers", [OWNER]),
+        (37, "passed-text", "m"),
+        (37, "passed-empty-identity", [b""]),
     )
     for key, name, value in wrong:
         why = f"{FIELD_NAMES[key]} has another type, in any command"
@@ -265,6 +269,12 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         [head(12, {20: "version", 35: [1] * 257})],
         "limit",
         "256 versions",
+    )
+    yield (
+        "passed-too-many",
+        [head(4, {**TAKE, 37: [MANAGER] * 257}), cbor(COLUMNS)],
+        "limit",
+        "256 managers",
     )
     yield (
         "roles-too-many",

@@ -125,6 +125,16 @@ def valid() -> Iterator[tuple[str, Message]]:
         ),
     )
     yield (
+        "take-forwarded",
+        Message(
+            Command.TAKE,
+            TO_WORKER,
+            (b"forwarder", 9),
+            {**take, f.PASSED: (b"forwarder",)},
+            Columns([17], [2], payloads=[b"hello"], begun=[0]),
+        ),
+    )
+    yield (
         "take-large-payloads",
         Message(
             Command.TAKE,
@@ -359,6 +369,21 @@ def valid() -> Iterator[tuple[str, Message]]:
             TO_WORKER,
             FROM_MANAGER,
             {f.MAX_SILENCE: 6000, f.SESSION: 1, f.READY: 1, f.CREDIT: 7, f.STANDBY: True},
+        ),
+    )
+    yield (
+        "ready-of-a-forwarding-manager",
+        Message(
+            Command.READY,
+            (),
+            FROM_WORKER,
+            {
+                f.READY: 1,
+                f.CREDIT: 4,
+                f.ROLES: ("default",),
+                f.RESOURCES: {"slots": 4},
+                f.FORWARDS: (b"forwarder",),
+            },
         ),
     )
     yield (

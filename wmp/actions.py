@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 
 from wmp.lane_exchange import Interrupt, Recall, Run
-from wmp.message import Frame, Link, Message, Peer
+from wmp.message import Frame, Link, Message, Outcome, Peer
 
 if TYPE_CHECKING:  # a worker process has no store, and starts sooner without this module
     from wmp.store.write_batch import WriteBatch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # a worker process has no store, and starts sooner without th
 __all__ = [
     "JOINED",
     "Acknowledge",
+    "Answer",
     "Decline",
     "DeviceAction",
     "Drop",
@@ -145,6 +146,24 @@ class Resolve:
 
 
 @frozen
+class Answer:
+    """Leases of forwarded jobs ended: answer the manager above (section 19).
+
+    All columns have one entry for each job.
+    """
+
+    ids: Sequence[int]
+    """The numbers that ``Forwarded`` gave the jobs."""
+    outcomes: Sequence[Outcome]
+    """The outcomes of DONE. A job that is CANCELLED without a text has not begun."""
+    payloads: Sequence[Frame]
+    texts: Sequence[str | None]
+    waits: Sequence[int | None]
+    codec: str | None = None
+    """Codec of the results; None for the codec of the jobs."""
+
+
+@frozen
 class Notify:
     """A job's handler reported progress."""
 
@@ -205,6 +224,8 @@ class Reconnect:
     link: Link
 
 
-ManagerAction = Send | Drop | Note | Halt | Resolve | Notify | Write | Acknowledge | Decline
+ManagerAction = (
+    Send | Drop | Note | Halt | Resolve | Answer | Notify | Write | Acknowledge | Decline
+)
 WorkerAction = Send | Drop | Note | Halt | Run | Recall | Interrupt | Met | Reconnect
 DeviceAction = Send | Drop | Met | Halt

@@ -7,13 +7,13 @@ clock of the caller's choice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from attrs import frozen
 
 from wmp.errors import DecodeError
 from wmp.lane_exchange import Begun, Finished, Recalled, Reported
-from wmp.message import Frame, Kind, Link, Message, Peer
+from wmp.message import ForwardedKind, Frame, Kind, Link, Message, Peer
 from wmp.retry import Retry
 
 if TYPE_CHECKING:  # a worker process has no store, and starts sooner without these modules
@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a worker process has no store, and starts sooner without th
     from wmp.store.write_batch import BatchAnswer
 
 __all__ = [
+    "FIRST_FORWARDED",
     "Begun",
     "Cancelled",
     "Closed",
@@ -30,6 +31,7 @@ __all__ = [
     "Disconnected",
     "Drained",
     "Finished",
+    "Forwarded",
     "Garbled",
     "InstanceBegun",
     "ManagerEvent",
@@ -38,6 +40,7 @@ __all__ = [
     "Relieved",
     "Reported",
     "Resized",
+    "Retracted",
     "StoreFilled",
     "Submitted",
     "Ticked",
@@ -139,6 +142,34 @@ class Cancelled:
     """Whether only jobs that have not begun are cancelled. The others go on."""
 
 
+FIRST_FORWARDED: Final = 3 << 61
+"""The lowest number of a job of another manager, above the numbers of all other jobs."""
+
+
+@frozen
+class Forwarded:
+    """Jobs of another manager came, which this manager hands to its own workers (section 19).
+
+    The answer is one entry of an ``Answer`` for each job. All columns have one entry for each job.
+    """
+
+    ids: Sequence[int]
+    """Numbers chosen by the caller, from ``FIRST_FORWARDED``, each greater than every earlier
+    one."""
+    kind: ForwardedKind
+    """Their kind, with their owner, and the managers that they have passed."""
+    numbers: Sequence[int]
+    """The numbers of the jobs at their owner."""
+    attempts: Sequence[int]
+    payloads: Sequence[Frame]
+    deadlines: Sequence[float | None] | None = None
+    """As in ``Run``; so are the next four columns."""
+    begin_by: Sequence[float | None] | None = None
+    limits: Sequence[float | None] | None = None
+    failed: Sequence[int | None] | None = None
+    begun: Sequence[int | None] | None = None
+
+
 @frozen
 class InstanceBegun:
     """The store has begun an instance for this manager: at the start, and after the end of the
@@ -214,6 +245,22 @@ class Resized:
 
     resources: Mapping[str, int]
     """All resources from now on. A name that is left out has the amount 0."""
+    roles: tuple[str, ...] | None = None
+    """All roles from now on; None if they did not change."""
+    forwards: tuple[bytes, ...] = ()
+    """Identities of the forwarding managers whose capacity the worker offers (section 19)."""
+
+
+@frozen
+class Retracted:
+    """The manager above wants no result of these forwarded jobs, or another worker may do them."""
+
+    ids: Sequence[int]
+    """The numbers that ``Forwarded`` gave the jobs."""
+    unstarted: bool = False
+    """Whether only jobs that have not begun are withdrawn. The others go on."""
+    waiting: bool = False
+    """Whether only jobs that no worker has are withdrawn. The others go on."""
 
 
 ManagerEvent = (
@@ -225,6 +272,8 @@ ManagerEvent = (
     | Disconnected
     | Relieved
     | Submitted
+    | Forwarded
+    | Retracted
     | Cancelled
     | InstanceBegun
     | Written

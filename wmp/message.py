@@ -46,6 +46,7 @@ __all__ = [
     "Command",
     "ErrorCode",
     "Field",
+    "ForwardedKind",
     "Frame",
     "Kind",
     "Limits",
@@ -72,6 +73,20 @@ class Kind:
     """How the payload is encoded; empty means bytes."""
     checksum: bool = False
     """Whether payloads and results travel with a checksum."""
+
+
+@frozen(cache_hash=True)
+class ForwardedKind(Kind):
+    """The kind of jobs that a forwarding manager gets or hands on (section 19).
+
+    Jobs of different owners, or with different ways, are of different kinds, so that no TAKE mixes
+    them.
+    """
+
+    owner: Peer = (b"", 0)
+    """Owner of the jobs."""
+    passed: tuple[bytes, ...] = ()
+    """Identities of the forwarding managers that the jobs have passed, in their order."""
 
 
 @frozen

@@ -201,6 +201,10 @@ class Field:
     """Highest number of the worker's stream (PING with ``MANAGER``)."""
     VERSIONS: Final = 35
     """Versions that the sender reads (ERROR with code ``version``)."""
+    FORWARDS: Final = 36
+    """Identities of the forwarding managers whose capacity the worker offers (READY)."""
+    PASSED: Final = 37
+    """Identities of the forwarding managers that the jobs have passed (TAKE)."""
     BEAT_KEY: Final = 42
     """Number by which another connection may send beats for the worker (PING)."""
     BEAT: Final = 43

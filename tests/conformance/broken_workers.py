@@ -416,6 +416,15 @@ class IgnoresStandby(Bend):
 switched(W, "WMP-17.4", waits_for_the_end)
 switched(W, "WMP-17.4", waits_for_takes)
 
+
+@bent(W, "WMP-19.1")
+class NamesItselfAsForwardingManager(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        if message.command is C.READY:
+            return changed(message, forwards=(message.source[0],))
+        return message
+
+
 # -- jobs
 
 

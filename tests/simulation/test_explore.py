@@ -147,9 +147,8 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
                 worker.leases[id], job.holder, job.attempt = job, worker.identity, attempt
         return done(self, worker, columns, *others)
 
-    def careless(self, worker, link, message, now):
-        fields = {**message.fields, Field.SESSION: worker.stream.session}
-        numbered(self, worker, link, evolve(message, fields=fields), now)
+    def careless(self, worker, fields, now):
+        return numbered(self, worker, {**fields, Field.SESSION: worker.stream.session}, now)
 
     monkeypatch.setattr(Scheduler, "done", gullible)
     monkeypatch.setattr(ManagerMachine, "_numbered", careless)

@@ -7,10 +7,12 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from wmp import balance
+from wmp.aio.forwarding import Forwarding
 from wmp.aio.job import Job
 from wmp.aio.node import AsyncNode
 from wmp.core.manager.machine import ManagerMachine as Machine
@@ -25,7 +27,7 @@ from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name
 from wmp.runtime.common.checks import (
     check_count,
 )
-from wmp.runtime.common.journal import Journal
+from wmp.runtime.common.journal import Journal, make_journal
 from wmp.runtime.driver.manager_driver import ManagerDriver
 from wmp.runtime.manager.unserved_watch import UnservedWatch
 from wmp.runtime.manager.worker_count import wait_for_workers
@@ -66,6 +68,9 @@ class Manager(AsyncNode[ManagerSettings]):
             ``connect`` the default is none.
         connect: Endpoints of devices to which the manager dials in: those that a device binds for
             managers (``wmp-device --bind-managers``). The manager needs no address of its own then.
+        forward: Endpoints of managers, or of devices before them, whose jobs this manager hands to
+            its own workers. Towards them this manager is a worker that offers what its workers
+            offer together.
         identity: Name in messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         codec: How payloads and results become bytes: ``"bytes"``, ``"text"``, ``"json"``,
@@ -100,6 +105,7 @@ class Manager(AsyncNode[ManagerSettings]):
         self,
         *bind: str,
         connect: str | Iterable[str] = (),
+        forward: str | Iterable[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
         codec: str = "bytes",
@@ -164,6 +170,19 @@ class Manager(AsyncNode[ManagerSettings]):
         self.intake = Intake(terms, submissions, codec, node.sockets.transport.payload)
         """Takes jobs in, for the other packages of this library."""
         self._unserved = UnservedWatch(node, self._machine, submissions)
+        above = (forward,) if isinstance(forward, str) else tuple(forward)
+        self.forwarding: Forwarding | None = None
+        """The worker side of a forwarding manager; None without ``forward``."""
+        if above:
+            self.forwarding = Forwarding(
+                above,
+                chosen,
+                self._machine,
+                node,
+                sockets=node.sockets,
+                journal=make_journal(journal),
+                notify=submissions.notify,
+            )
 
     # -- life -------------------------------------------------------------------------------
 
@@ -189,7 +208,7 @@ class Manager(AsyncNode[ManagerSettings]):
                     submitters=self.intake.submissions,
                     writer=self._store,
                     link_events=True,
-                    make_driver=ManagerDriver,
+                    make_driver=partial(ManagerDriver, forwarding=self.forwarding),
                     on_halt=self._halted,
                 )
                 if self._store is not None and self.standby is None:
@@ -202,6 +221,12 @@ class Manager(AsyncNode[ManagerSettings]):
                 raise
             self.intake.submissions.states.attach(self._machine, driver.take_all_posted)
             self._unserved.start()
+            if self.forwarding is not None:
+                try:
+                    self.forwarding.start()
+                except BaseException:
+                    await self.close(0.0)
+                    raise
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -227,7 +252,9 @@ class Manager(AsyncNode[ManagerSettings]):
         )
         timeout = in_seconds(timeout)
         until = None if timeout is None else time.monotonic() + timeout
-        ended = self._store is None or await self._store.wait_submitted(self._node, until)
+        ended = self.forwarding is None or await self.forwarding.drain(timeout)
+        if ended:
+            ended = self._store is None or await self._store.wait_submitted(self._node, until)
         if ended:
             self._node.drain()
             ended = await self._node.wait_ended(until and max(0.0, until - time.monotonic()))
@@ -253,8 +280,10 @@ class Manager(AsyncNode[ManagerSettings]):
         timeout = in_seconds(timeout)
         self.intake.submissions.refuse(ClosedError("the manager is closed"))
         try:
+            until = time.monotonic() + timeout
+            if self.forwarding is not None:
+                await self.forwarding.close(timeout if node.running else 0.0)
             if node.running and timeout > 0:
-                until = time.monotonic() + timeout
                 if self._store is not None:
                     await self._store.wait_kept(node, until)
                 else:
@@ -296,6 +325,8 @@ class Manager(AsyncNode[ManagerSettings]):
         )
         if self.standby is not None:
             self.standby.yield_place()
+        if self.forwarding is not None:
+            self.forwarding.end()
 
     # -- jobs -------------------------------------------------------------------------------
 

@@ -51,6 +51,9 @@ class Manager(BlockingNode[aio.Manager]):
             ``connect`` the default is none.
         connect: Endpoints of devices to which the manager dials in: those that a device binds for
             managers (``wmp-device --bind-managers``). The manager needs no address of its own then.
+        forward: Endpoints of managers, or of devices before them, whose jobs this manager hands to
+            its own workers. Towards them this manager is a worker that offers what its workers
+            offer together.
         identity: Name in messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         codec: How payloads and results become bytes: ``"bytes"``, ``"text"``, ``"json"``,
@@ -88,6 +91,7 @@ class Manager(BlockingNode[aio.Manager]):
         self,
         *bind: str,
         connect: str | Iterable[str] = (),
+        forward: str | Iterable[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
         codec: str = "bytes",
@@ -106,6 +110,7 @@ class Manager(BlockingNode[aio.Manager]):
         inner = aio.Manager(
             *bind,
             connect=connect,
+            forward=forward,
             identity=identity,
             label=label,
             codec=codec,

@@ -11,6 +11,7 @@ from wmp.cli.common.options import ProgramGroup, version
 _HOMES: Final = {
     "demo": "wmp.cli.demo.command:demo",
     "dispatcher": "wmp.cli.dispatcher:dispatcher",
+    "forward": "wmp.cli.forward:forward",
     "gateway": "wmp.cli.gateway:gateway",
     "jobs": "wmp.cli.jobs:jobs",
     "journal": "wmp.cli.journal.command:journal",
@@ -33,6 +34,7 @@ _HOMES: Final = {
     wmp worker --role wc -- wc -w     a worker that runs a Unix command for each job
     wmp map --role wc *.txt           spread files over the workers that connect
     wmp dispatcher --store jobs.db    jobs over HTTP, one of many masters on a store
+    wmp forward                       a manager that hands jobs of others to its workers
     wmp gateway --simple-pirate A B   a queue for programs of the Pirate patterns
     wmp round-robin server -d 1       a console of the round-robin system
     wmp COMMAND --help                help for one command

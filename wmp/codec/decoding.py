@@ -405,6 +405,25 @@ def _check_peers(value: Any, limits: CodecLimits) -> tuple[Path, ...]:
     return tuple([_check_peer(peer, limits) for peer in value])
 
 
+def _check_identities(value: Any, limits: CodecLimits) -> tuple[bytes, ...]:
+    if type(value) is not list:
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected an array of identities")
+    if len(value) > limits.roles:
+        raise InvalidPart(
+            f"there are {len(value)} identities; at most {limits.roles} are accepted",
+            ErrorCode.LIMIT,
+        )
+    for identity in value:
+        if type(identity) is not bytes or not identity:
+            raise InvalidPart("an identity is not a byte string of 1 byte or more")
+        if len(identity) > limits.identity:
+            raise InvalidPart(
+                f"an identity has {len(identity)} bytes; at most {limits.identity} are accepted",
+                ErrorCode.LIMIT,
+            )
+    return tuple(value)
+
+
 def _check_versions(value: Any, limits: CodecLimits) -> tuple[int, ...]:
     if type(value) is not list:
         raise InvalidPart(f"the value is of type {kind_of(value)}; expected an array of versions")
@@ -436,4 +455,6 @@ _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.STANDBY: _check_bool,
     Field.SERVES: _check_peers,
     Field.VERSIONS: _check_versions,
+    Field.FORWARDS: _check_identities,
+    Field.PASSED: _check_identities,
 }

@@ -38,6 +38,7 @@ from wmp.events import (
     Connected,
     Disconnected,
     Finished,
+    Forwarded,
     Garbled,
     InstanceBegun,
     Recalled,
@@ -145,6 +146,11 @@ class JournalFormatter:
                 text = (
                     f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
                     f'"priority":{event.priority}{within},"max_worker_losses":{event.max_worker_losses}'
+                )
+            case Forwarded():
+                text = (
+                    f'forwarded",{self._kind(event.kind)},{peer_of("owner", event.kind.owner)},'
+                    f'{self._jobs(event.numbers)},"attempts":{column(event.attempts)}'
                 )
             case Cancelled(ids):
                 text = f'cancelled",{jobs_of(ids)}'

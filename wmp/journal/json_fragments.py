@@ -123,6 +123,8 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.KEPT: "kept",
     Field.SENT: "sent",
     Field.VERSIONS: "versions",
+    Field.FORWARDS: "forwards",
+    Field.PASSED: "passed",
     Field.BEAT_KEY: "beat_key",
     Field.BEAT: "beat",
     Field.MAX_STALL: "max_stall",
@@ -233,6 +235,10 @@ _MAKES: Final[Mapping[int, _Make]] = {
     Field.RESOURCES: object_of,
     Field.ABOUT: _command,
     Field.VERSIONS: lambda value: f"[{','.join(map(str, value))}]",
+    **dict.fromkeys(
+        (Field.FORWARDS, Field.PASSED),
+        lambda value: array_of_texts([*map(name_of_peer, value)]),
+    ),
     **dict.fromkeys((Field.BEAT_KEY, Field.BEAT), _truth),
 }
 """Functions that make JSON of values that are not integers."""

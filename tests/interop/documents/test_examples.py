@@ -37,6 +37,7 @@ SAYS = {
         r"failed: ConnectionError: no route to the server; attempts \[1, 2\]",
         r"hello, Bob\nfailed: Reject: the name of the page is empty\nhello, Eve",
     ),
+    "forwarding.py": (r"evil", r"all 300 jobs ended, with the results reward"),
     "freelance_agent.py": (r"HELLO\nservers that are alive: 1\nrequests sent again: 1",),
     "freelance_failover.py": (
         r"one from the first server\ntwo from the second server\nthree from the second server",

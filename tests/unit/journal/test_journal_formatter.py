@@ -8,6 +8,7 @@ import pytest
 
 from wmp.actions import (
     Acknowledge,
+    Answer,
     Decline,
     Drop,
     End,
@@ -32,6 +33,7 @@ from wmp.events import (
     Disconnected,
     Drained,
     Finished,
+    Forwarded,
     Garbled,
     InstanceBegun,
     Recalled,
@@ -39,6 +41,7 @@ from wmp.events import (
     Relieved,
     Reported,
     Resized,
+    Retracted,
     StoreFilled,
     Submitted,
     Ticked,
@@ -51,7 +54,7 @@ from wmp.journal.header import JournalHeader
 from wmp.journal.json_fragments import WRITTEN_FIELDS, HeadFormatter
 from wmp.journal.reader import whole
 from wmp.journal.schema import LINES, name_of_file, name_of_peer, what_is_wrong
-from wmp.message import Columns, Command, Field, Kind, Message, Outcome
+from wmp.message import Columns, Command, Field, ForwardedKind, Kind, Message, Outcome
 from wmp.retry import Retry
 from wmp.store.write_batch import BatchAnswer, WriteBatch
 
@@ -74,6 +77,8 @@ EVENTS = (
     Drained(),
     Closed(),
     Submitted(range(1, 4), [b"x", b"yy", b"zzz"], KIND, 5, 2.5, 1, 2.0, 0.5, 1.0, Retry()),
+    Forwarded([1 << 63], ForwardedKind(owner=PEER, passed=(b"f",)), [17], [2], [b"x"]),
+    Retracted([1 << 63]),
     Cancelled((1, 2)),
     Connected(0),
     Disconnected(b"r"),
@@ -95,6 +100,7 @@ ACTIONS = (
     Note("forget", PEER, owner=PEER, ids=[1, 2], attempts=[1, 2]),
     Halt(Superseded("started again")),
     Resolve((1, 2), (End.OK, End.LOST), (b"a", b""), (1, 4)),
+    Answer([1 << 63], [Outcome.OK], [b"r"], [None], [None]),
     Notify(1, 0.5, "half of it"),
     Run(3, KIND, PEER, [1, 2], [1, 1], [None, 8.5], [b"a", b"b"], limits=[None, 0.5]),
     Recall(3, [1]),

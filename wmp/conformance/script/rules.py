@@ -57,6 +57,7 @@ PROFILES: Final[tuple[str, ...]] = (
     "device",
     "secure",
     "standby",
+    "forwarding",
     "successor",
     "dial-in",
 )
@@ -72,6 +73,10 @@ _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
 _FLOODS = "each device chooses its own limit of messages a second, and no case exceeds every limit"
 _GRACE = "a manager may wait for `max_silence` instead; WMP-9.3 tests this wait"
 _PAIRS = "the kit starts one manager at a time, and a manager alone is on standby for a short time"
+
+_ONE_SIDE: Final = (
+    "the kit plays managers or workers, and only a peer that plays both sees what a testee forwards"
+)
 
 _BEGINNINGS = "nothing on the wire shows whether a job that was cancelled had begun"
 _STARTS = "nothing on the wire shows which job of its window a worker starts first"
@@ -103,5 +108,7 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("device", "WMP-12.4"): _OPTIONS,
     ("manager", "WMP-17.1"): _PAIRS,
     ("manager", "WMP-17.2"): _PAIRS,
+    **{("manager", f"WMP-19.{number}"): _ONE_SIDE for number in (3, 4, 6, 11, 12)},
+    **{("worker", f"WMP-19.{number}"): _ONE_SIDE for number in (2, 5, 7, 8, 10, 13)},
 }
 """The reason why no case can test a rule, by (kind of testee, rule)."""

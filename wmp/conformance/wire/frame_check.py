@@ -15,6 +15,7 @@ from wmp.message import Frame, counted
 _UINT, _TEXT, _BOOL = "unsigned integer", "text", "boolean"
 _TEXTS, _AMOUNTS, _PEER = "array of text", "map of text to unsigned", "[bytes, unsigned]"
 _PEERS, _UINTS = "array of [bytes, unsigned]", "array of unsigned"
+_NAMES = "array of bytes"
 
 FIELDS: dict[int, tuple[str, str]] = {
     0: ("number", _UINT),
@@ -52,6 +53,8 @@ FIELDS: dict[int, tuple[str, str]] = {
     32: ("kept", _UINT),
     33: ("sent", _UINT),
     35: ("versions", _UINTS),
+    36: ("forwards", _NAMES),
+    37: ("passed", _NAMES),
     42: ("beat key", _UINT),
     43: ("beat", _UINT),
     44: ("max stall", _UINT),
@@ -263,6 +266,10 @@ def _is(value: Any, kind: str) -> bool:
             return isinstance(value, list) and all(isinstance(item, str) for item in value)
         case "array of unsigned":
             return isinstance(value, list) and all(_is(item, _UINT) for item in value)
+        case "array of bytes":
+            return isinstance(value, list) and all(
+                isinstance(item, bytes) and 1 <= len(item) <= 255 for item in value
+            )
         case "array of [bytes, unsigned]":
             return isinstance(value, list) and all(_is(item, _PEER) for item in value)
         case "map of text to unsigned":

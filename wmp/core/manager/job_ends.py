@@ -42,10 +42,13 @@ class JobEnds:
         """Return the record of a job; make a record for a job that was never granted."""
         return self.leases.record(id) or self.queues.batches.find(id)
 
-    def cancel(self, ids: Iterable[int], now: float, *, unstarted: bool = False) -> None:
+    def cancel(
+        self, ids: Iterable[int], now: float, *, unstarted: bool = False, waiting: bool = False
+    ) -> None:
         """End jobs that wait; send CANCEL for leased jobs (WMP-6.10, 6.12).
 
         ``unstarted``: jobs that their workers have begun go on, and end with their results.
+        ``waiting``: so do jobs that a worker has.
         """
         leased: dict[bytes, list[JobRecord]] = {}
         for id in ids:
@@ -55,7 +58,11 @@ class JobEnds:
                     self.changes.cancel(id)
                 continue
             was = job.state
-            if not job.step(JobInput.CANCEL):
+            if waiting and job.holder is not None:
+                continue
+            # A recall has left a begun job alone. Now the manager above does not want its result.
+            again = bool(job.number) and was is JobState.CANCELLING and not unstarted
+            if not job.step(JobInput.CANCEL) and not again:
                 continue
             if was is JobState.QUEUED or was is JobState.DELAYED:
                 self._leave_queue(job, was)
@@ -121,7 +128,7 @@ class JobEnds:
         for owner, mine in self.ownership.groups(jobs):
             for start in range(0, len(mine), Limits.JOBS):
                 some = mine[start : start + Limits.JOBS]
-                columns = Columns([job.id for job in some], [job.attempt for job in some])
+                columns = Columns([job.wire_id for job in some], [job.attempt for job in some])
                 fields: dict[int | str, Any] = {Field.MANAGER: owner}
                 if unstarted:
                     fields[Field.UNSTARTED] = True

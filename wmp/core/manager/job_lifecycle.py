@@ -205,6 +205,13 @@ class JobRecord:
     """When the newest lease of a stored job began; None for other jobs."""
     reported: bool = False
     """Whether the store knows of that lease and its last progress."""
+    number: int = 0
+    """Number of the job at its owner, if that is another manager; 0 for all other jobs."""
+
+    @property
+    def wire_id(self) -> int:
+        """Return the number of the job in messages."""
+        return self.number or self.id
 
     def record(self, worker: str, at: float, error: str) -> None:
         """Record an attempt that failed or was lost.

@@ -18,13 +18,13 @@ from typing import Final, TypeAlias
 
 from attrs import define, evolve, field
 
-from wmp.actions import End, FailedAttempt, Resolve
+from wmp.actions import Answer, End, FailedAttempt, Resolve
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobRecord, JobState
 from wmp.core.manager.queues import GRANTED, Grant, Part
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.timers import ManagerTimers
 from wmp.core.protocol.checksums import checksums_of
-from wmp.message import Columns, Frame, Outcome
+from wmp.message import Columns, ForwardedKind, Frame, Outcome
 
 Returned = tuple[JobRecord, int, Frame, str | None, int | None]
 """The record of a job whose lease ended without a result or with an error, and the outcome, the
@@ -35,6 +35,16 @@ EndedJobs: TypeAlias = tuple[
     list[int], list[End], list[Frame], list[int], dict[int, Sequence[FailedAttempt]]
 ]
 """Numbers, ends, payloads and attempts of ended jobs, and the histories of some by number."""
+
+BEGUN: Final = "the job may have begun"
+"""Text of a forwarded job without a result that did not end before its TAKE left (WMP-6.35)."""
+
+_OUTCOMES: Final = {
+    End.CANCELLED: Outcome.CANCELLED,
+    End.TIMEOUT: Outcome.CANCELLED,
+    End.LOST: Outcome.LOST,
+}
+"""The answer to the manager above for each end without a result."""
 
 _ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
 """The outcomes that end a job, whatever the state of its lease."""
@@ -74,6 +84,12 @@ class Leases:
     """Histories of the jobs that were tried again, by number of the job."""
     _codecs: dict[int, str] = field(factory=dict)
     """Codecs of results that differ from the codec of the job, by number of the job."""
+    forwarded: int = 0
+    """Number of open jobs of other managers, with and without a lease."""
+    _answers: dict[str | None, list[tuple[int, Outcome, Frame, str | None, int | None]]] = field(
+        factory=dict
+    )
+    """Ends of forwarded jobs of this step, by the codec of their results."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -99,7 +115,9 @@ class Leases:
                 # state.
                 part.state = GRANTED
                 if part.reserved:
-                    part.reserved, part.leased_at, part.reported = False, now, False
+                    part.reserved = False
+                    if not part.number:
+                        part.leased_at, part.reported = now, False
                 else:
                     part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
@@ -107,7 +125,9 @@ class Leases:
                     begun = begun or []
                     begun += [None] * (len(ids) - len(begun))
                     begun.append(max(0, part.attempt - 1 - part.unbegun))  # WMP-6.34
-                ids.append(part.id)
+                if part.number:
+                    self._forward(worker, part)
+                ids.append(part.number or part.id)
                 attempts.append(part.attempt)
                 payloads.append(part.payload)
                 deadlines.append(deadline)
@@ -242,9 +262,15 @@ class Leases:
         job.holder = None
         del worker.leases[job.id]
         worker.hold(job.kind, -1)
+        if job.number:
+            worker.release_forwarded(job)
 
     def end(self, job: JobRecord, end: End, payload: Frame) -> None:
         """Drop a job that has reached ENDED; ``report`` informs its submitter."""
+        if job.number:
+            text = BEGUN if job.take else None
+            self.answer(job, _OUTCOMES[end], payload if end is End.LOST else b"", text)
+            return
         self._parts.pop(job.id, None)
         if job.deadline is not None or job.limits is not None:
             self.timers.clear(job.id)
@@ -254,6 +280,31 @@ class Leases:
         self._attempts.append(job.attempt)
         if job.history is not None and end is not End.OK:
             self._histories[job.id] = tuple(job.history)
+
+    def answer(
+        self,
+        job: JobRecord,
+        outcome: Outcome,
+        payload: Frame,
+        text: str | None,
+        wait: int | None = None,
+        codec: str | None = None,
+    ) -> None:
+        """Drop a forwarded job that has ended; ``report`` answers the manager above."""
+        self.forget(job)
+        self.forwarded -= 1
+        self._answers.setdefault(codec, []).append((job.id, outcome, payload, text, wait))
+
+    def _forward(self, worker: RemoteWorker, job: JobRecord) -> None:
+        """Lease a forwarded job; the worker answers no earlier attempt of it (WMP-4.14)."""
+        assert type(job.kind) is ForwardedKind
+        key = job.kind.owner, job.number
+        earlier = self._parts.get(worker.forwarded.get(key, 0))
+        if type(earlier) is JobRecord:
+            self.release(worker, earlier)
+            earlier.step(JobInput.RESULT)
+            self.answer(earlier, Outcome.CANCELLED, b"", BEGUN)
+        worker.forwarded[key] = job.id
 
     def adopt(self, worker: RemoteWorker, job: JobRecord, now: float) -> None:
         """Lease a job to the worker that holds it already (WMP-14.7)."""
@@ -347,6 +398,12 @@ class Leases:
 
     def report(self) -> None:
         """Report all jobs that ended in this step, in one last action."""
+        if self._answers:
+            answers, self._answers = self._answers, {}
+            for codec, rows in answers.items():
+                ids, outcomes, payloads, texts, waits = zip(*rows, strict=True)
+                answer = Answer(ids, outcomes, payloads, texts, waits, codec)
+                self.outbound.actions.append(answer)
         if not self._ids:
             return
         ends = tuple(self._ends)

@@ -12,6 +12,7 @@ dropped with a reason, and answered with ERROR where the specification requires 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from typing import Any, assert_never
 
 from attrs import define, field
@@ -42,10 +43,10 @@ from wmp.core.manager.timers import (
 from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol import error_replies
-from wmp.core.protocol.checksums import refuse_wrong
 from wmp.core.protocol.claims import BELIEVED, Claim, Claims, Standing, ends_session, is_on_route
 from wmp.core.protocol.job_story import Stories, StoryEvent
 from wmp.core.protocol.outbound import REFUSALS, Arrival, Kept, Outbound, Stream
+from wmp.core.protocol.resources import Offered
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 from wmp.errors import LocalProtocolError
@@ -55,11 +56,13 @@ from wmp.events import (
     Connected,
     Disconnected,
     Drained,
+    Forwarded,
     Garbled,
     InstanceBegun,
     ManagerEvent,
     Received,
     Relieved,
+    Retracted,
     StoreFilled,
     Submitted,
     Ticked,
@@ -180,6 +183,8 @@ class ManagerMachine:
                 self._scheduler.submit(event, now)
             case Relieved():
                 self._relieve(now)
+            case Forwarded() | Retracted():
+                self._scheduler.from_relay(event, now, draining=self._draining)
             case Cancelled(ids, unstarted):
                 self._scheduler.ends.cancel(ids, now, unstarted=unstarted)
             case Drained():
@@ -215,6 +220,13 @@ class ManagerMachine:
     def statistics(self) -> ManagerStatistics:
         """Return a snapshot for people and programs. The cost grows with the number of workers."""
         return snapshot(self._scheduler)
+
+    def offer(self) -> Offered:
+        """Return what the workers offer together, for managers above (section 19).
+
+        The cost grows with the number of workers.
+        """
+        return self._scheduler.forwarded.offer(draining=self._draining)
 
     def offers(self, role: str) -> bool:
         """Return whether a worker offers a role, and any amount of any resource."""
@@ -259,7 +271,8 @@ class ManagerMachine:
             self._beat(link, message, now)
             return
         source = message.source
-        worker, path = self._workers.get(source[0]), source[::-1]  # type: ignore[arg-type]
+        workers, path = self._scheduler.leases.workers, source[::-1]  # a property is one more call
+        worker = workers.get(source[0])  # type: ignore[arg-type]
         if worker is not None and (worker.link != link or worker.path != path):
             match self._claims.judge(worker, link, path, message, now):
                 case Standing.CLAIMED:
@@ -285,7 +298,12 @@ class ManagerMachine:
             case Command.GIVE:
                 self._scheduler.give(worker, message, now)
             case Command.DONE | Command.STATUS:
-                self._numbered(worker, link, message, now)
+                if reason := self._numbered(worker, message.fields, now):
+                    self._outbound.drop(reason, link, message)
+                    return
+                self._scheduler.answered(worker, link, message, now)
+                if worker.stream.unacked_bytes > _ACK_EVERY:
+                    self._pong(worker, now)
             case Command.PING:
                 self._ping(worker, message, now)
             case Command.BYE:
@@ -343,43 +361,15 @@ class ManagerMachine:
         self._gone.pop(identity, None)
         self._timers.set(WorkerSilenceTimer(identity), silent_at(worker, self.settings))
 
-    def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
-        fields, columns = message.fields, message.columns
-        stream = worker.stream
-        if fields[Field.SESSION] != stream.session:
-            self._outbound.drop("other session", link, message)
+    def _numbered(self, worker: RemoteWorker, fields: Mapping[int | str, Any], now: float) -> str:
+        """Return why a numbered message is dropped; empty if it is the next of its stream."""
+        if fields[Field.SESSION] != worker.stream.session:
             self._pong(worker, now)  # WMP-7.7
-            return
-        arrival = stream.arrive(fields[Field.NUMBER])
-        if arrival is not Arrival.NEXT:
-            self._outbound.drop(arrival.value, link, message)
-            if arrival is Arrival.GAP:
-                self._pong(worker, now, again=True)
-            return
-        assert columns is not None
-        owner, ownership = tuple(fields[Field.MANAGER]), self._scheduler.ownership
-        own = owner == self._me
-        several = not own or ownership.store is not None  # else all jobs are this manager's own
-        if several and (text := ownership.misnamed(owner, columns.ids)):
-            self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
-            return
-        if own and max(columns.ids) > self._scheduler.last_id:
-            # The other jobs of the message still count, because the number of the message will not
-            # come again.
-            text = "the message names a job that this manager never granted"
-            self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
-        if message.command is Command.STATUS:
-            self._scheduler.status(worker, columns)
-            return
-        if columns.checksums is not None:
-            columns = refuse_wrong(columns)  # WMP-2.13
-        number = 0 if own else fields[Field.NUMBER]
-        stale = self._scheduler.done(worker, columns, now, fields.get(Field.CODEC, ""), number)
-        if stale:
-            self._outbound.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
-        stream.unacked_bytes += sum(map(len, columns.payloads or ()))
-        if stream.unacked_bytes > _ACK_EVERY:
-            self._pong(worker, now)
+            return "other session"
+        arrival = worker.stream.arrive(fields[Field.NUMBER])
+        if arrival is Arrival.GAP:
+            self._pong(worker, now, again=True)
+        return "" if arrival is Arrival.NEXT else arrival.value
 
     def _ping(self, worker: RemoteWorker, message: Message, now: float) -> None:
         fields = message.fields

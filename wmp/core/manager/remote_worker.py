@@ -19,7 +19,17 @@ from wmp.core.manager.policy import Offer
 from wmp.core.manager.queues import Grant, Queue
 from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Outbound, Stream
-from wmp.message import Command, Field, Kind, Link, Message, Path, printable
+from wmp.message import (
+    Command,
+    Field,
+    ForwardedKind,
+    Kind,
+    Link,
+    Message,
+    Path,
+    Peer,
+    printable,
+)
 
 _UNREPORTED = 512
 """Limit of the leases of a worker without a remembered READY."""
@@ -128,6 +138,12 @@ class RemoteWorker:
     """Grants of the worker by their first number; their jobs have no records."""
     granted: int = 0
     """Number of the open jobs in these grants."""
+    forwarded: dict[tuple[Peer, int], int] = field(factory=dict)
+    """Number of each leased job of another manager, by its owner and its number there."""
+    forwards: tuple[bytes, ...] = ()
+    """Identities of the forwarding managers behind the worker, as its READY names them."""
+    circular: bool = False
+    """Whether this manager is one of them, so that the worker gets no job (WMP-19.9)."""
     held: dict[Kind, int] = field(factory=dict)
     """Number of jobs of each kind at the worker, with and without records; no entry is 0."""
     busy: BusyWorkers = field(factory=BusyWorkers)
@@ -270,6 +286,13 @@ class RemoteWorker:
         self.has_capacity = has_capacity
         for kind in self.held:
             self.busy.count(kind, -1 if has_capacity else 1)
+
+    def release_forwarded(self, job: JobRecord) -> None:
+        """Forget the lease of a job of another manager, unless a newer attempt has replaced it."""
+        assert type(job.kind) is ForwardedKind
+        key = job.kind.owner, job.number
+        if self.forwarded.get(key) == job.id:
+            del self.forwarded[key]
 
     @property
     def mark(self) -> tuple[bytes, int, int]:

@@ -17,12 +17,12 @@ from attrs import define, field
 from wmp.actions import End, Note
 from wmp.core.manager.failures import Failures
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
-from wmp.core.manager.leases import Leases, Returned
+from wmp.core.manager.leases import BEGUN, Leases, Returned
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.manager.stored_changes import StoredChanges
-from wmp.message import Frame, Limits, Outcome, printable
+from wmp.message import ForwardedKind, Frame, Limits, Outcome, Peer, printable
 
 CONNECTION_ENDED: Final = "the connection ended"
 """Cause of leases that are lost by the end of a direct connection (WMP-9.16)."""
@@ -81,15 +81,25 @@ class Requeue:
             The queues in which jobs wait again.
         """
         if jobs:
-            ids, attempts = [job.id for job in jobs], [job.attempt for job in jobs]
-            peer = worker.identity, worker.epoch
-            self.outbound.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
+            self._note(worker, jobs, cause)
         changed: list[Queue] = []
         # Each job is put at the front, so the oldest job must be put last.
         for job in reversed(jobs):
             self.leases.release(worker, job)
             changed += self._lose(worker, job, text or cause, cause, now)
         return changed
+
+    def _note(self, worker: RemoteWorker, jobs: Sequence[JobRecord], cause: str) -> None:
+        """Let the journal show lost leases, those of each foreign owner in a line of its own."""
+        peer = worker.identity, worker.epoch
+        rows: dict[Peer | None, list[JobRecord]] = {}
+        for job in jobs:
+            owner = job.kind.owner if type(job.kind) is ForwardedKind else None
+            rows.setdefault(owner, []).append(job)
+        for owner, lost in rows.items():
+            ids, attempts = [job.wire_id for job in lost], [job.attempt for job in lost]
+            note = Note(cause, peer, owner=owner, ids=ids, attempts=attempts)
+            self.outbound.actions.append(note)
 
     def take_back(
         self, worker: RemoteWorker, returned: Sequence[Returned], now: float
@@ -131,6 +141,9 @@ class Requeue:
         """
         perhaps_begun = worker.stream.left(job.take) and cause != SEPARATED
         counts = perhaps_begun and cause != UNACKNOWLEDGED
+        if job.number:
+            self._lose_forwarded(worker, job, text, begun=perhaps_begun, counts=counts)
+            return []
         if counts:
             job.record(worker.name, now, f"lost: {text}".partition("\n")[0])
         cost = counts and (cause in _COUNTED or job.leave(worker.identity))
@@ -144,6 +157,17 @@ class Requeue:
         job.step(JobInput.SPEND)
         self.leases.end(job, End.LOST, f"{worker.name}\n{text}".encode())
         return []
+
+    def _lose_forwarded(
+        self, worker: RemoteWorker, job: JobRecord, text: str, *, begun: bool, counts: bool
+    ) -> None:
+        """Answer the manager above: only that manager may grant the job again (WMP-19.4)."""
+        job.step(JobInput.SPEND)
+        if counts:
+            cause = f"at worker {worker.name} of a forwarding manager: {text}"
+            self.leases.answer(job, Outcome.LOST, cause.encode(errors="replace"), None)
+        else:
+            self.leases.answer(job, Outcome.CANCELLED, b"", BEGUN if begun else None)
 
     def _step(
         self,

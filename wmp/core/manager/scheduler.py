@@ -18,6 +18,7 @@ from attrs import define, field
 from wmp.actions import End, Notify
 from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.failures import Failures
+from wmp.core.manager.forwarded_jobs import ForwardedJobs
 from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobState
 from wmp.core.manager.leases import Leases
@@ -32,11 +33,23 @@ from wmp.core.manager.stored_records import is_stored
 from wmp.core.manager.succession import Succession
 from wmp.core.manager.timers import DueTimer, HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.manager.worker_selection import WorkerSelection
+from wmp.core.protocol.checksums import refuse_wrong
 from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
-from wmp.events import InstanceBegun, StoreFilled, Submitted, Woken, Written
-from wmp.message import Columns, Command, Field, Kind, Link, Message
+from wmp.events import Forwarded, InstanceBegun, Retracted, StoreFilled, Submitted, Woken, Written
+from wmp.message import (
+    Columns,
+    Command,
+    ErrorCode,
+    Field,
+    ForwardedKind,
+    Kind,
+    Link,
+    Message,
+    Peer,
+    named,
+)
 
 _MAX_GIVES = 64
 """Limit of the held GIVEs of one worker; further GIVEs are answered at once."""
@@ -67,6 +80,7 @@ class Scheduler:
     delayed: DelayedJobs = field(init=False)
     requeue: Requeue = field(init=False)
     ends: JobEnds = field(init=False)
+    forwarded: ForwardedJobs = field(init=False)
     store: StoreLink | None = field(default=None, init=False)
     """The stored jobs; None without a store."""
     last_id: int = 0
@@ -83,6 +97,7 @@ class Scheduler:
         failures = Failures(leases, self.delayed, self.settings.epoch, changes)
         self.requeue = Requeue(outbound, leases, queues, failures, changes)
         self.ends = JobEnds(outbound, leases, queues, timers, self.delayed, ownership, changes)
+        self.forwarded = ForwardedJobs(outbound, leases, queues, self.selection, ownership)
         if changes is not None:
             self.last_id = FIRST_UNSTORED - 1
             succession = Succession(outbound, leases, ownership, changes, self.ends, failures)
@@ -129,6 +144,24 @@ class Scheduler:
             return
         queue.append(event.ids, event.payloads, *terms)
         self.offer(queue, now)
+
+    def from_relay(self, event: Forwarded | Retracted, now: float, *, draining: bool) -> None:
+        """Queue jobs of another manager and offer them to workers, or take them back (§19)."""
+        if isinstance(event, Retracted):
+            how = {"unstarted": event.unstarted, "waiting": event.waiting}
+            self.ends.cancel(event.ids, now, **how)
+            return
+        queue = self.forwarded.add(event, now, draining=draining)
+        if queue is not None:
+            self.offer(queue, now)
+
+    def forwarded_done(
+        self, worker: RemoteWorker, owner: Peer, columns: Columns, now: float, codec: str
+    ) -> int:
+        """Pass results to the manager above; return the number of those that do not count."""
+        stale = self.forwarded.done(worker, owner, columns, codec)
+        self._offer_all(self._next_share(worker), now)
+        return stale
 
     def from_store(self, event: InstanceBegun | Written | StoreFilled | Woken, now: float) -> None:
         """Act on an event of the store.
@@ -187,11 +220,17 @@ class Scheduler:
         self.close_wakes(worker)
         worker.ready = number
         worker.capacity_reports += 1
-        worker.credit = fields[Field.CREDIT]
+        worker.forwards = fields.get(Field.FORWARDS, ())
+        worker.circular = worker.circular or self.outbound.me[0] in worker.forwards
+        if worker.circular:
+            # WMP-19.9: its capacity is that of this manager's own workers.
+            text = f"worker {named(worker.identity)} offers the workers of this manager itself"
+            self.outbound.drop("circle", link, message, f"{text}: managers forward in a circle")
+        worker.credit = 0 if worker.circular else fields[Field.CREDIT]
         worker.window = min(fields.get(Field.WINDOW, 0), worker.credit)
         worker.widest = max(worker.widest, worker.window)
-        worker.roles = tuple(fields[Field.ROLES])
-        worker.resources = fields[Field.RESOURCES]
+        worker.roles = () if worker.circular else tuple(fields[Field.ROLES])
+        worker.resources = {} if worker.circular else fields[Field.RESOURCES]
         worker.label = fields.get(Field.LABEL, worker.label)
         worker.headers = {key: value for key, value in fields.items() if isinstance(key, str)}
         self.selection.update(worker)
@@ -222,6 +261,9 @@ class Scheduler:
             return
         worker.last_lock = lock
         worker.capacity_reports += 1
+        if worker.circular:
+            self._no(worker, lock, now)
+            return
         hold = min(fields.get(Field.HOLD, 0) / 1000, _MAX_HOLD)
         full = len(worker.gives) >= _MAX_GIVES or self.held_gives >= self.settings.max_gives
         if full or self.ownership.standby:  # WMP-17.1
@@ -256,6 +298,36 @@ class Scheduler:
             self.timers.set(HoldTimer(worker.identity, lock), until)
         elif not filled:
             self._no(worker, lock, now)
+
+    def answered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
+        """Act on a DONE or STATUS that is the next message of its stream (WMP-10.5)."""
+        fields, columns, ownership = message.fields, message.columns, self.ownership
+        assert columns is not None
+        owner: Peer = tuple(fields[Field.MANAGER])
+        own = owner == self.outbound.me
+        several = not own or ownership.store is not None  # else all jobs are this manager's own
+        if several and (text := ownership.misnamed(owner, columns.ids)):
+            self.outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
+            return
+        if own and max(columns.ids) > self.last_id:
+            # The other jobs of the message still count, because the number of the message will not
+            # come again.
+            text = "the message names a job that this manager never granted"
+            self.outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
+        if message.command is Command.STATUS:
+            self.status(worker, owner, columns)
+            return
+        if columns.checksums is not None:
+            columns = refuse_wrong(columns)  # WMP-2.13
+        codec = fields.get(Field.CODEC, "")
+        if not own and ownership.is_foreign(owner):
+            stale = self.forwarded_done(worker, owner, columns, now, codec)
+        else:
+            number = 0 if own else fields[Field.NUMBER]
+            stale = self.done(worker, columns, now, codec, number)
+        if stale:
+            self.outbound.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
+        worker.stream.unacked_bytes += sum(map(len, columns.payloads or ()))
 
     def close(self, give: Give, now: float) -> None:
         """Answer the rest of an open GIVE with NO."""
@@ -307,8 +379,11 @@ class Scheduler:
         if stored and store is not None and held:
             store.listed(worker, held, now)
 
-    def status(self, worker: RemoteWorker, columns: Columns) -> None:
-        """Pass progress on to the submitter (WMP-6.9)."""
+    def status(self, worker: RemoteWorker, owner: Peer, columns: Columns) -> None:
+        """Pass progress on to the submitter (WMP-6.9), or to the manager above."""
+        if self.ownership.is_foreign(owner):
+            self.forwarded.status(worker, owner, columns)
+            return
         fractions = columns.fractions or [None] * len(columns.ids)
         texts = columns.texts or [None] * len(columns.ids)
         for id, attempt, fraction, text in zip(
@@ -529,7 +604,9 @@ class Scheduler:
             Field.LOCK: give.lock,
             Field.MANAGER: self.outbound.me,
         }
-        if self.ownership.store is not None:
+        if type(kind) is ForwardedKind:
+            fields |= {Field.MANAGER: kind.owner, Field.PASSED: kind.passed}
+        elif self.ownership.store is not None:
             fields |= self.ownership.fields_of_take(columns.ids[0])
         if more:
             fields[Field.MORE] = True

@@ -134,6 +134,16 @@ class Profiles:
                 _suit(profile, eligible)
         return eligible
 
+    def suits(self, role: str, needs: dict[str, int]) -> bool:
+        """Return whether a worker, with or without capacity, can do jobs of a role and needs."""
+        profiles = self._by_role.get(role, ())
+        return any(fits(needs, dict(resources)) for _, resources in profiles)
+
+    def totals(self) -> Iterator[tuple[tuple[str, ...], tuple[tuple[str, int], ...], int]]:
+        """Return roles, resources and number of the workers of each profile."""
+        for (roles, resources), profile in self._all.items():
+            yield roles, resources, profile.members
+
     def able(self, eligible: Eligible) -> int:
         """Return the number of workers that can take jobs of a kind, now or later."""
         return eligible.with_capacity + self.busy.counts.get(eligible.kind, 0)

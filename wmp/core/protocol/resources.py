@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import define
+from attrs import define, frozen
 
 from wmp.errors import LocalProtocolError
 from wmp.message import Limits, counted
@@ -132,3 +132,15 @@ class Resources:
         for name, amount in self.free.items():
             assert amount <= self.total[name], (name, amount, self.total[name])
             assert amount >= 0 or self.shrunk, (name, amount)
+
+
+@frozen
+class Offered:
+    """The workers of a forwarding manager offer other capacity than before, or other roles."""
+
+    roles: tuple[str, ...]
+    resources: Mapping[str, int]
+    """The sum of the resources of these workers, without those that the own jobs of the manager
+    need."""
+    forwards: tuple[bytes, ...]
+    """Identities of the manager and of the forwarding managers among these workers."""

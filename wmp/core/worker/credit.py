@@ -35,6 +35,8 @@ class Credit:
     """Number of the newest READY (WMP-3.2)."""
     used: bool = False
     """Whether a WAKE or TAKE came since READY was last sent or repeated."""
+    forwards: tuple[bytes, ...] = ()
+    """Identities of the forwarding managers whose capacity the worker offers (WMP-19.1)."""
     _repeatable: bool = False
     """Whether READY may be repeated: the newest READY was for all managers, and no WAKE came
     since.
@@ -267,6 +269,8 @@ class Credit:
             Field.ROLES: settings.roles,
             Field.RESOURCES: dict(self.executions.resources.total),
         }
+        if self.forwards:
+            fields[Field.FORWARDS] = self.forwards
         if settings.label:
             fields[Field.LABEL] = settings.label
         fields.update(settings.headers)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from wmp.actions import Halt, Met, Send, WorkerAction
 from wmp.core.protocol import error_replies
@@ -71,6 +71,7 @@ from wmp.message import (
     Command,
     ErrorCode,
     Field,
+    ForwardedKind,
     Kind,
     Message,
     Peer,
@@ -168,8 +169,8 @@ class WorkerMachine:
                 self._changed = True
             case Reported():
                 self._executions.reported(event, now)
-            case Resized(resources):
-                self._resize(resources, now)
+            case Resized():
+                self._resize(event, now)
             case Drained():
                 self._drain(now)
             case Closed():
@@ -550,9 +551,12 @@ class WorkerMachine:
             self._credit.greet(manager)
             self._changed = True
 
-    def _resize(self, resources: Mapping[str, int], now: float) -> None:
-        """Change the resources (WMP-3.15). Held GIVEs above them come back."""
-        self._executions.resize(resources)
+    def _resize(self, event: Resized, now: float) -> None:
+        """Change the resources (WMP-3.15), and the roles. Held GIVEs above the rest come back."""
+        if event.roles is not None:
+            self._outbound.settings = evolve(self._outbound.settings, roles=event.roles)
+        self._credit.forwards = event.forwards
+        self._executions.resize(event.resources)
         if self._executions.resources.overdrawn:
             for manager in self._links.managers.values():
                 self._locks.withdraw(manager, now)
@@ -619,9 +623,7 @@ class WorkerMachine:
 
 def _kind_of(fields: Mapping[int | str, Any], *, summed: bool) -> Kind:
     """Return the kind of the jobs of a TAKE."""
-    return Kind(
-        fields[Field.ROLE],
-        needs_of(fields[Field.NEEDS]),
-        fields.get(Field.CODEC, ""),
-        summed,
-    )
+    parts = fields[Field.ROLE], needs_of(fields[Field.NEEDS]), fields.get(Field.CODEC, ""), summed
+    if Field.PASSED in fields:
+        return ForwardedKind(*parts, tuple(fields[Field.MANAGER]), fields[Field.PASSED])
+    return Kind(*parts)

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+from wmp.actions import Answer, Notify
 from wmp.events import Disconnected
 from wmp.runtime.driver.driver import Driver
+
+
+class ForwardedAnswers(Protocol):
+    """Performs the actions of a forwarding manager about jobs of other managers."""
+
+    def answer(self, action: Answer) -> None:
+        """Pass the ends of jobs to the managers above."""
+
+    def notify(self, action: Notify) -> None:
+        """Pass the progress of a job to its owner, here or above."""
 
 
 class ManagerDriver(Driver):
@@ -16,13 +27,19 @@ class ManagerDriver(Driver):
 
     Args:
         args: Arguments of the driver.
+        forwarding: Performs the actions about jobs of other managers; None if the manager forwards
+            no jobs.
         others: Arguments of the driver.
     """
 
     others: ClassVar[str] = "the device at "
 
-    def __init__(self, *args: Any, **others: Any) -> None:
+    def __init__(
+        self, *args: Any, forwarding: ForwardedAnswers | None = None, **others: Any
+    ) -> None:
         super().__init__(*args, lost=self._lost, **others)
+        if forwarding is not None:
+            self._performers |= {Answer: forwarding.answer, Notify: forwarding.notify}
 
     def _lost(self, link: int) -> None:
         # The end comes behind the messages that were received before it.

@@ -62,7 +62,7 @@ HEAD_COLUMNS: Final = (
     "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "max_silence",
     "code", "about", "about_number", "about_peer", "about_epoch", "label", "idle",
     "standby", "challenge", "answer", "keep", "serves", "kept", "sent", "ack", "again",
-    "versions", "beat_key", "max_stall",
+    "versions", "forwards", "passed", "beat_key", "max_stall",
 )  # fmt: skip
 """Columns of the head of a message beside its route, session, number and text. A line about an
 ignored message has the reason in ``text``."""

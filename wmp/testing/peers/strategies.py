@@ -133,6 +133,8 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.LABEL: texts(40),
     Field.KEEP: uints(),
     Field.SERVES: st.lists(peers(), max_size=3).map(tuple),
+    Field.FORWARDS: st.lists(identities(), max_size=3).map(tuple),
+    Field.PASSED: st.lists(identities(), max_size=3).map(tuple),
     Field.KEPT: uints(),
     Field.SENT: uints(),
     Field.BEAT_KEY: uints(1),
@@ -145,7 +147,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
     # (required, optional)
     Command.READY: (
         (Field.READY, Field.CREDIT, Field.ROLES, Field.RESOURCES),
-        (Field.WINDOW, Field.LABEL),
+        (Field.WINDOW, Field.LABEL, Field.FORWARDS),
     ),
     Command.WAKE: ((Field.COUNT, Field.ROLE, Field.NEEDS), (Field.ACK, Field.SESSION)),
     Command.GIVE: (
@@ -154,7 +156,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
     ),
     Command.TAKE: (
         (*_STREAM, Field.LOCK, Field.ROLE, Field.NEEDS, Field.MANAGER),
-        (Field.ACK, Field.MORE, Field.CODEC, Field.KEEP, Field.KEPT),
+        (Field.ACK, Field.MORE, Field.CODEC, Field.KEEP, Field.KEPT, Field.PASSED),
     ),
     Command.NO: ((*_STREAM, Field.LOCK), (Field.ACK,)),
     Command.DONE: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.CODEC)),

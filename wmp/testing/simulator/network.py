@@ -53,6 +53,7 @@ from wmp.events import (
     Undelivered,
 )
 from wmp.message import Command, Frame, Kind, Link, Message, Outcome
+from wmp.testing.simulator.forwarder import SimulatedForwarder
 
 Node = ManagerMachine | WorkerMachine | DeviceMachine
 Action = ManagerAction | WorkerAction | DeviceAction
@@ -99,6 +100,8 @@ class Network:
     uplinks: dict[str, tuple[str, ...]] = field(factory=dict)
     """The other ends of the DEALER links 0, 1, … of each node: of a worker or device those above,
     of a manager the devices to which the manager dials in."""
+    forwarders: dict[str, SimulatedForwarder] = field(factory=dict)
+    """The forwarding managers, by the names of both of their sides."""
     reports: list[tuple[str, Notify]] = field(factory=list)
     drops: list[tuple[str, Drop]] = field(factory=list)
     ticks: Counter[str] = field(factory=Counter)
@@ -206,7 +209,21 @@ class Network:
                 self.handled(name, event, actions)
                 for action in actions:
                     self._perform(name, action)
+                if name in self.forwarders:
+                    self._forwarder_stepped(self.forwarders[name])
             self._inbox.popleft()
+
+    def forward(self, lower: str, upper: str) -> SimulatedForwarder:
+        """Make a forwarding manager of a manager machine and a worker machine."""
+        forwarder = SimulatedForwarder(lower, upper, self.happen)
+        self.forwarders[lower] = self.forwarders[upper] = forwarder
+        return forwarder
+
+    def _forwarder_stepped(self, forwarder: SimulatedForwarder) -> None:
+        manager = self.nodes.get(forwarder.lower)
+        both = self.alive(forwarder.lower) and self.alive(forwarder.upper)
+        if both and isinstance(manager, ManagerMachine):
+            forwarder.stepped(manager, self.local(forwarder.lower))
 
     def submit(
         self,
@@ -414,6 +431,10 @@ class Network:
     # -- performing
 
     def _perform(self, name: str, action: Action) -> None:
+        forwarder = self.forwarders.get(name)
+        if forwarder is not None and forwarder.takes(name, action):
+            forwarder.relayed(action, self.local(name))  # type: ignore[arg-type]
+            return
         match action:
             case Send(link, message):
                 self._send((name, link), message)
