@@ -11,6 +11,7 @@ from attrs import has
 
 import wmp.actions
 import wmp.events
+import wmp.lane_exchange
 from wmp.journal.schema import COLUMNS, LINES, Type, what_is_wrong
 
 HEAD = {"v": 1, "node": "m", "epoch": 5, "n": 1, "step": 1, "at": 0, "wall": 0}
@@ -24,7 +25,7 @@ def what_can_happen() -> set[str]:
     """Return the names of all events and actions as lines have them."""
     return OMITTED ^ {
         value.__name__.lower()
-        for module in (wmp.events, wmp.actions)
+        for module in (wmp.events, wmp.actions, wmp.lane_exchange)
         for value in vars(module).values()
         if inspect.isclass(value) and has(value) and value.__module__ == module.__name__
     }
