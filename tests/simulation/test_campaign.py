@@ -99,6 +99,30 @@ def test_worlds_with_a_pair_of_managers_keep_every_invariant(seeds):
     assert conflicts > len(seeds) / 8, "two managers were active at the same time"
 
 
+@pytest.mark.rule("WMP-19.3", "WMP-19.4", "WMP-19.5")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "seeds", [range(16), pytest.param(range(16, 1000), marks=pytest.mark.deep)]
+)
+@pytest.mark.parametrize("timed", [False, True], ids=["plain", "timed"])
+def test_worlds_with_a_forwarding_manager_keep_every_invariant(seeds, timed):
+    tally, forwarded = CampaignResult(), 0
+    for seed in seeds:
+        played = world.World(seed=seed, forwarded=True, timed=timed)
+        report = played.play()
+        if report.violation is not None:
+            lines = "\n".join(report.trace)
+            command = campaign.replay_command(report)
+            pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
+        tally.add(report)
+        upper = played.simulation.network.nodes["f1^"]
+        forwarded += sum(upper.statistics().outcomes.values())
+    assert tally.ends["ok"] > 4 * len(seeds)
+    assert tally.faults["kill manager"]
+    assert tally.faults["kill worker"]
+    assert forwarded > 2 * len(seeds), "jobs pass the forwarding manager"
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_manager_that_dials_in_reaches_the_workers_behind_the_device(seed):
     topology = world.World(seed=seed, dialed=True).topology
@@ -110,7 +134,7 @@ def test_a_manager_that_dials_in_reaches_the_workers_behind_the_device(seed):
         assert topology.kinds(manager)
 
 
-@pytest.mark.parametrize("flag", ["--timed", "--dialed", "--paired"])
+@pytest.mark.parametrize("flag", ["--timed", "--dialed", "--paired", "--forwarded"])
 def test_the_program_plays_other_worlds_by_a_flag(flag):
     command = [sys.executable, "-m", "wmp.testing", "--seeds", "3:6", flag]
     done = subprocess.run(command, capture_output=True, text=True, timeout=55)

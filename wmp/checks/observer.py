@@ -67,6 +67,8 @@ class Observer:
     ended: Container[int] = ()
     """Jobs that end in this step. Their errors cause no further attempt."""
     _contacts: dict[Peer, dict[bytes, _Contact]] = field(factory=dict)
+    _forwarded: dict[Peer, set[Peer]] = field(factory=dict)
+    """Owners of the jobs that each manager forwarded. Their histories are those of the owners."""
 
     def manager_did(
         self, settings: ManagerSettings, event: object, actions: Sequence[object], now: float
@@ -258,6 +260,8 @@ class Observer:
             if fields[Field.NUMBER] != contact.received + 1:
                 return
             contact.received += 1
+            if tuple(fields[Field.MANAGER]) in self._forwarded.get(me, ()):
+                return
             assert columns is not None
             waits = columns.waits_ms or [None] * len(columns.ids)
             texts = columns.texts or [None] * len(columns.ids)
@@ -324,7 +328,9 @@ class Observer:
             return
         contact.number = number
         columns = message.columns
-        if message.command is Command.TAKE and columns is not None:
+        if Field.PASSED in message.fields:
+            self._forwarded.setdefault(me, set()).add(tuple(message.fields[Field.MANAGER]))
+        elif message.command is Command.TAKE and columns is not None:
             worker: Peer = (message.receiver, contact.epoch)
             for id, attempt in zip(columns.ids, columns.attempts, strict=True):
                 self.history.granted(me, id, attempt, worker, now)

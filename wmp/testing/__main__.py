@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw jobs with delays, expiries, run limits and retries",
     )
     add("--dialed", action="store_true", help="let managers dial in to devices")
+    add("--forwarded", action="store_true", help="put a forwarding manager before workers")
     add("--paired", action="store_true", help="let two managers be a pair, one of them on standby")
     add(
         "--seeds",
@@ -89,7 +90,9 @@ def _why_not(folder: Path) -> str:
     except OSError as error:
         return f"cannot make the folder {folder}: {error.strerror}"
     if any(
-        True for kind in ("seed", "timed", "dialed", "paired") for _ in folder.glob(f"{kind}-*")
+        True
+        for kind in ("seed", "timed", "dialed", "paired", "forwarded")
+        for _ in folder.glob(f"{kind}-*")
     ):
         return f"{folder} has journals of other worlds; name another folder"
     return ""
@@ -181,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         journal=options.journal,
         timed=options.timed,
         dialed=options.dialed,
+        forwarded=options.forwarded,
         paired=options.paired,
     )
     try:

@@ -64,6 +64,15 @@ class Topology:
     """The devices to which managers dial in, by manager."""
     pair: tuple[str, ...] = ()
     """The managers that are a pair; empty for none."""
+    forwarder: tuple[str, str] | None = None
+    """The manager side and the worker side of the forwarding manager; None for none."""
+
+    def reaches(self, name: str) -> list[str]:
+        """Return the managers whose jobs a worker gets, also through the forwarding manager."""
+        managers = self.above(name)
+        if self.forwarder is not None and self.forwarder[0] in managers:
+            managers += self.above(self.forwarder[1])
+        return managers
 
     def above(self, name: str) -> list[str]:
         """Return the managers that a worker reaches, second processes included."""
@@ -84,7 +93,7 @@ class Topology:
             kind
             for kind in KINDS
             if any(
-                manager in self.above(name) and can(settings, kind)
+                manager in self.reaches(name) and can(settings, kind)
                 for name, settings in self.workers.items()
             )
         ]
@@ -185,6 +194,47 @@ def with_pair(topology: Topology) -> Topology:
     }
     double = topology.double if topology.double in topology.workers else None
     return evolve(topology, managers=pair, uplinks=uplinks, double=double, pair=pair)
+
+
+def with_forwarder(topology: Topology, draw: Random) -> Topology:
+    """Put a forwarding manager between the managers and some of their workers.
+
+    No node has a second process of its identity.
+    """
+    lower, upper, timers = "f1", "f1^", topology.timers
+    managers = tuple(name for name in topology.managers if not name.endswith("+"))
+    workers = {name: w for name, w in topology.workers.items() if not name.endswith("+")}
+    uplinks = {
+        name: tuple(up for up in ups if not up.endswith("+"))
+        for name, ups in topology.uplinks.items()
+        if not name.endswith("+")
+    }
+    for number, name in enumerate(workers):
+        alone = draw.random() < 0.5
+        if not number or draw.random() < 0.7:
+            uplinks[name] = (lower,) if alone else (*uplinks[name], lower)
+    direct = evolve(topology, managers=managers, uplinks=uplinks, workers=workers, double=None)
+    above = tuple(name for name in managers if not direct.kinds(name) or draw.random() < 0.6)
+    side = WorkerSettings(
+        identity=upper.encode(),
+        epoch=0,
+        label=upper,
+        roles=(),
+        resources={"slots": 0},
+        hold=draw.choice((0.0, timers.hold)),
+        lock_timeout=timers.lock_timeout,
+        ping=timers.ping,
+        ready_backoff_max=timers.backoff,
+        reconnect_backoff_max=timers.backoff,
+        resend=timers.resend,
+    )
+    return evolve(
+        direct,
+        managers=(*managers, lower),
+        uplinks={**uplinks, upper: above or managers[:1]},
+        workers={**workers, upper: side},
+        forwarder=(lower, upper),
+    )
 
 
 def draw_timers(draw: Random) -> TimerSettings:

@@ -89,6 +89,7 @@ class CampaignResult:
 def replay_command(report: WorldReport) -> str:
     """Return the command that plays a world again and prints all of it."""
     flags = " --timed" * report.timed + " --dialed" * report.dialed + " --paired" * report.paired
+    flags += " --forwarded" * report.forwarded
     return f"python -m wmp.testing --seeds {report.seed} --trace{flags}"
 
 
@@ -98,6 +99,7 @@ def reports(
     processes: int = 1,
     timed: bool = False,
     dialed: bool = False,
+    forwarded: bool = False,
     paired: bool = False,
     keep: int | None = 30,
     journal: Path | None = None,
@@ -109,12 +111,19 @@ def reports(
         processes: The number of processes; each world stays in one process.
         timed: Whether jobs have start times, expiries and run limits, fail and are tried again.
         dialed: Whether managers dial in to devices.
+        forwarded: Whether there is a forwarding manager.
         paired: Whether the managers are a pair, one of which is on standby.
         keep: The number of steps kept of each trace; None for all.
         journal: A folder in which each world writes its journals, in a folder of its own.
     """
     play: Callable[[int], WorldReport] = partial(
-        simulate, timed=timed, dialed=dialed, paired=paired, keep=keep, journal=journal
+        simulate,
+        timed=timed,
+        dialed=dialed,
+        paired=paired,
+        forwarded=forwarded,
+        keep=keep,
+        journal=journal,
     )
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)

@@ -13,10 +13,17 @@ from attrs import define, evolve, field, frozen
 
 from wmp.checks.job_history import History, Violation
 from wmp.testing.simulator.faults import Faults, draw_faults
+from wmp.testing.simulator.forwarder_life import ForwarderLife
 from wmp.testing.simulator.journals import Journals
 from wmp.testing.simulator.lane_runner import TaskHandlers
 from wmp.testing.simulator.simulated_pair import SimulatedPair
-from wmp.testing.simulator.topology import Topology, draw_dials, draw_topology, with_pair
+from wmp.testing.simulator.topology import (
+    Topology,
+    draw_dials,
+    draw_topology,
+    with_forwarder,
+    with_pair,
+)
 from wmp.testing.simulator.trace import Trace
 from wmp.testing.simulator.workload import SubmitBatch, Workload, draw_times, draw_workload
 from wmp.testing.worlds.simulation import Simulation
@@ -51,6 +58,8 @@ class WorldReport:
     """Whether managers dialed in to devices."""
     paired: bool = False
     """Whether the managers were a pair."""
+    forwarded: bool = False
+    """Whether there was a forwarding manager."""
     trace: tuple[str, ...] = ()
     """The last steps (after a violation) or all steps (on request), in words."""
 
@@ -64,6 +73,7 @@ class World:
         timed: Whether jobs have start times, expiries, run limits, and fail and are tried again.
         dialed: Whether managers dial in to devices.
         paired: Whether the managers are a pair, one of which is on standby.
+        forwarded: Whether there is a forwarding manager between managers and workers.
         keep: The number of trace steps that are kept; None for all.
         journals: The journals of the nodes; None for none.
         history: Records the facts about jobs, and checks the invariants.
@@ -73,6 +83,7 @@ class World:
     timed: bool = False
     dialed: bool = False
     paired: bool = False
+    forwarded: bool = False
     keep: int | None = 30
     journals: Journals | None = None
     history: History = field(factory=History)
@@ -94,8 +105,15 @@ class World:
             self.topology = with_pair(self.topology)
         if self.dialed:
             self.topology = draw_dials(self.topology, stream("dials"))
+        if self.forwarded:
+            self.topology = with_forwarder(self.topology, stream("forwarder"))
         names = [*self.topology.managers, *self.topology.uplinks]
         self.faults = draw_faults(names, stream("faults"))
+        if self.topology.forwarder is not None:
+            lower, upper = self.topology.forwarder  # one process has one clock
+            skew = {name: clock for name, clock in self.faults.skew.items() if name != upper}
+            skew |= {upper: skew[lower]} if lower in skew else {}
+            self.faults = evolve(self.faults, skew=skew)
         self.workload = draw_workload(self.topology, self.faults.until, stream("workload"))
         self._probes = stream("probes")
         if self.timed:
@@ -115,6 +133,10 @@ class World:
         )
         injector, runner = simulation.injector, simulation.runner
         runner.handlers = self.handlers = TaskHandlers(runner, driver.tasks, injector.job_begun)
+        if self.topology.forwarder is not None:
+            life = ForwarderLife(simulation.network, simulation.fleet, self.topology.forwarder)
+            life.begin()
+            simulation.network.watchers.append(life.handled)
         if self.topology.pair:
             self.pair = SimulatedPair(
                 simulation.network,
@@ -216,6 +238,7 @@ class World:
             timed=self.timed,
             dialed=self.dialed,
             paired=self.paired,
+            forwarded=self.forwarded,
             trace=tuple(trace.lines()) if shows else (),
         )
 
@@ -236,14 +259,22 @@ def simulate(
     timed: bool = False,
     dialed: bool = False,
     paired: bool = False,
+    forwarded: bool = False,
     keep: int | None = 30,
     journal: Path | None = None,
 ) -> WorldReport:
     """Play the world of a seed. Its journals go into a folder of their own in ``journal``."""
     kinds = ["timed"] * timed + ["dialed"] * dialed + ["paired"] * paired
+    kinds += ["forwarded"] * forwarded
     name = "-".join([*(kinds or ["seed"]), str(seed)])
     journals = None if journal is None else Journals(journal / name)
     world = World(
-        seed=seed, timed=timed, dialed=dialed, paired=paired, keep=keep, journals=journals
+        seed=seed,
+        timed=timed,
+        dialed=dialed,
+        paired=paired,
+        forwarded=forwarded,
+        keep=keep,
+        journals=journals,
     )
     return world.play()

@@ -97,4 +97,5 @@ class WorldChecks:
             if isinstance(node, WorkerMachine):
                 check_tables(name, node, jobs, peers)
             elif (unended := history.open.get(self.fleet.peer(name))) is not None:
-                check_tables(name, node, len(unended), peers)
+                forwards = name in self.network.forwarders
+                check_tables(name, node, jobs if forwards else len(unended), peers)
