@@ -213,14 +213,6 @@ switched(M, "WMP-6.23", manager_side.leaving_again, "counts each theft as a work
 switched(M, "WMP-4.16", manager_side.lease_bound, "gives as many jobs as are wanted")
 
 
-@bent(M, "WMP-19.9")
-class GivesJobsToItsOwnCapacity(Bend):
-    def wait_for(self, link: Link, message: Message) -> Message:
-        if message.command is C.READY and Field.FORWARDS in message.fields:
-            return changed(message, forwards=None)
-        return message
-
-
 @bent(M, "WMP-4.7")
 class NamesTheWorkerAsOwner(Bend):
     def says(self, link: Link, message: Message) -> Message:

@@ -60,6 +60,14 @@ class ReadsNoNumberOfABadHead(Bend):
         return message
 
 
+@bent(M, "WMP-19.9")
+class GivesJobsToItsOwnCapacity(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.READY and Field.FORWARDS in message.fields:
+            return changed(message, forwards=None)
+        return message
+
+
 @bent(M, "WMP-18.1")
 @bent(W, "WMP-18.1")
 @bent("device", "WMP-18.1")
