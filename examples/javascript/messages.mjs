@@ -110,6 +110,7 @@ const identity = (x) => x instanceof Uint8Array && x.length > 0 && must(x.length
 const peer = (x) => path(x) && x.length === 2;
 const peers = (x) => Array.isArray(x) && must(x.length <= 256, "above 256 stores", "limit") && x.every(peer);
 const versions = (x) => Array.isArray(x) && must(x.length <= 256, "above 256 versions", "limit") && x.every(natural);
+const identities = (x) => Array.isArray(x) && must(x.length <= 256, "above 256 identities", "limit") && x.every(identity);
 const orNull = (check) => (x) => x === null || check(x);
 
 function path(x) { // identity, epoch, then (identity, epoch, local id) of each device
@@ -125,7 +126,7 @@ const FIELDS = { // in the order of their keys, from 0
   hold: natural, more: flag, manager: peer, codec: name, unstarted: flag, expire: natural, code: name, text: words,
   about: natural, about_number: natural, about_peer: peer, label: words, idle: flag,
   standby: flag, challenge: positive, answer: positive, keep: natural, serves: peers, kept: natural, sent: natural,
-  unassigned: () => true, versions,
+  unassigned: () => true, versions, forwards: identities, passed: identities,
 };
 const ENTRIES = { // of columns, in the order of their keys, from 1
   ids: positive, attempts: positive, left: orNull(natural), outcomes: uint(0, 6),
