@@ -106,8 +106,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "idle": _flag, "standby": _flag, "challenge": _positive, "answer": _positive,
     "keep": _natural, "serves": lambda value: _few(value, _peer), "kept": _natural,
     "sent": _natural, "unassigned": lambda _: True, "versions": lambda value: _few(value, _natural),
-    "forwards": lambda value: _few(value, _identity),
-    "passed": lambda value: _few(value, _identity),
+    **dict.fromkeys(("forwards", "passed"), lambda value: _few(value, _identity)),
 }  # fmt: skip
 KEYS = {word: key for key, word in enumerate(FIELDS)}
 
