@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import RUN
+import wmp
+from tests.waiting import RUN, WAIT
+from wmp.errors import ConfigError
+from wmp.runtime.executors import handler_imports
 
 pytestmark = pytest.mark.interop
 
@@ -77,6 +80,17 @@ def test_an_import_by_a_worker_starts_no_processes(tmp_path: Path, top: str) -> 
     assert error in run.stderr
     # The first process, and each worker process that it started in place of the one before.
     assert len((tmp_path / "runs").read_text()) <= 8
+
+
+@pytest.mark.rule("CALL-5.7")
+def test_worker_processes_start_worker_processes_for_a_few_levels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with wmp.Executor(workers=1) as executor:
+        assert executor.submit(handler_imports.depth_below).result(WAIT) == 2
+    monkeypatch.setattr(handler_imports, "_depth", 8)
+    with pytest.raises(ConfigError, match="for 8 levels"):
+        wmp.Executor(workers=1)
 
 
 @pytest.mark.rule("CALL-5.7")

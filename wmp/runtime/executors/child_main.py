@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from wmp.lane_exchange import Begun, Finished, Interrupt, LaneKind, Recall, Recalled, Reported, Run
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handler_calls import Lane, PoolEvent, Terminated, run_lane
-from wmp.runtime.executors.handler_imports import load_handlers
+from wmp.runtime.executors.handler_imports import load_handlers, set_depth
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import log_handlers
 from wmp.runtime.executors.local_executors import LocalExecutor
@@ -65,6 +65,7 @@ def main(
     max_jobs: int | None,
     max_memory: int | None,
     log_level: int | None,
+    depth: int,
 ) -> None:
     """Serve the parent until the parent requests the end or has ended.
 
@@ -77,8 +78,10 @@ def main(
         max_memory: Bytes of data that this process may have; None for the system's own limit.
         log_level: Lowest level of the handlers' log lines on stderr; None leaves the logging
             unchanged.
+        depth: Number of worker processes in the line of parents, with this process.
     """
     mark = memory[:MARK_BYTES].cast("q")
+    set_depth(depth)
     _quiet_signals(mark)
     lock = Lock()
     broken = False

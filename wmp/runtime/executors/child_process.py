@@ -16,6 +16,7 @@ from typing import Any, Final
 from wmp.errors import ConfigError
 from wmp.runtime.executors.assignment import Assignment
 from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARK_BYTES, main
+from wmp.runtime.executors.handler_imports import depth_below
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import passed_level
 from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
@@ -109,7 +110,15 @@ class ChildProcess:
             self.sock.setblocking(False)
             self._process = _CONTEXT.Process(
                 target=main,
-                args=(theirs, handlers, memory, limits.max_jobs, limits.memory, passed_level()),
+                args=(
+                    theirs,
+                    handlers,
+                    memory,
+                    limits.max_jobs,
+                    limits.memory,
+                    passed_level(),
+                    depth_below(),
+                ),
                 name="wmp-worker" if imports_main else _WITHOUT_MAIN,
             )
             _start_without_sigint(self._process)

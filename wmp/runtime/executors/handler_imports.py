@@ -16,6 +16,13 @@ from wmp.errors import ConfigError
 _IMPORTING: Final[ContextVar[bool]] = ContextVar("wmp_importing", default=False)
 """Whether this thread, or the thread that started this coroutine, unpickles for a worker."""
 
+_MAX_DEPTH: Final = 8
+"""Maximum depth of worker processes that start worker processes. Jobs that do so need few levels. A
+module that does so when it is imported, in a thread that outlives the import, would need all."""
+
+_depth = 0
+"""Number of worker processes in the line of parents, with this process; 0 in other processes."""
+
 _T = TypeVar("_T")
 
 
@@ -40,6 +47,17 @@ def load_handlers(load: Callable[[Any], _T], data: Any) -> _T:
         _IMPORTING.reset(token)
 
 
+def depth_below() -> int:
+    """Return the depth of the worker processes that this process starts."""
+    return _depth + 1
+
+
+def set_depth(depth: int) -> None:
+    """Set the depth of this process, which is a worker process."""
+    global _depth
+    _depth = depth
+
+
 def check_no_import(handlers: Iterable[Callable[..., Any]]) -> None:
     """Check that a start of worker processes is not part of an import that workers make too.
 
@@ -48,10 +66,17 @@ def check_no_import(handlers: Iterable[Callable[..., Any]]) -> None:
 
     Raises:
         StartedByImport: A worker imports the module that starts the processes, or the module of a
-            handler is imported at this moment, and the processes would import it.
+            handler is imported at this moment, and the processes would import it; or too many
+            worker processes have started one another.
     """
     if _IMPORTING.get():
         raise StartedByImport(_text("a module"))
+    if _depth >= _MAX_DEPTH:
+        raise StartedByImport(
+            f"this worker process was started by another, and so on for {_MAX_DEPTH} levels; "
+            "probably a thread of a module that workers import starts them; start worker processes "
+            "in a function that a job calls, or under `if __name__ == '__main__':`"
+        )
     for handler in handlers:
         name = getattr(getattr(handler, "__self__", handler), "__module__", None)
         spec = getattr(sys.modules.get(name or ""), "__spec__", None)
