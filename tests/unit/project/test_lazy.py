@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import wmp
+from tests.house import ROOT
 from wmp.lazy import lazy_names
 
 
@@ -48,3 +51,14 @@ def test_the_check_comes_before_the_import(package: types.ModuleType) -> None:
     with pytest.raises(wmp.ConfigError, match="install the extra"):
         get("page")
     assert get("Retry") is wmp.Retry
+
+
+def test_the_classes_of_other_protocols_stand_in_the_folders_that_the_guide_names() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    table = guide.split("## Other protocols\n")[1].split("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)\.([A-Z]\w+)\(", table, re.MULTILINE)
+    assert len(named) > 15
+    for folder, name in named:
+        package = importlib.import_module(f"wmp.gateways.{folder}")
+        assert getattr(package, name) is getattr(importlib.import_module("wmp.gateways"), name)
+        assert name in package.__all__
