@@ -34,6 +34,7 @@ __all__ = [
     "Forwarded",
     "Garbled",
     "InstanceBegun",
+    "Leased",
     "ManagerEvent",
     "Recalled",
     "Received",
@@ -41,6 +42,7 @@ __all__ = [
     "Reported",
     "Resized",
     "Retracted",
+    "Returned",
     "StoreFilled",
     "Submitted",
     "Ticked",
@@ -131,6 +133,11 @@ class Submitted:
     """Stored jobs for whose results each of the jobs waits; see ``NewJobs.after``."""
     splice: int | None = None
     """Place of these results in the payload; see ``NewJobs.splice``."""
+    called: Sequence[float] | None = None
+    """When the submitter called for each job, on the clock of ``handle``; None if it is not known.
+
+    Only the journal uses these times.
+    """
 
 
 @frozen
@@ -197,6 +204,31 @@ class Written:
     application of the batch."""
     seen: Sequence[StoredJob] = ()
     """The jobs of ``Write.look`` that the store has, with payloads."""
+
+
+@frozen
+class Leased:
+    """A program gave jobs of a store to a worker that speaks another protocol.
+
+    No machine takes this event; it is a line of the journals of dispatchers and of Titanic.
+    """
+
+    role: str
+    ids: Sequence[int]
+    attempts: Sequence[int]
+    worker: Peer
+    """Name of the worker, and a number that tells processes of this name apart."""
+
+
+@frozen
+class Returned:
+    """A worker of another protocol ended attempts of jobs; see :class:`Leased`."""
+
+    ids: Sequence[int]
+    attempts: Sequence[int]
+    outcomes: Sequence[Outcome]
+    worker: Peer | None = None
+    """The worker, if the program knows it."""
 
 
 @frozen

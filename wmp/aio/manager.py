@@ -352,6 +352,7 @@ class Manager(AsyncNode[ManagerSettings]):
             OnStandby: The manager is on standby.
             StoreFull: The store takes no more jobs.
         """
+        called = time.monotonic()
         intake = self.intake
         usual = self._node.driver is not None and not options
         terms = intake.terms.usual if usual else intake.terms.make(options)
@@ -361,7 +362,7 @@ class Manager(AsyncNode[ManagerSettings]):
             on_status, key = options.get("on_status"), options.get("key")
         while True:
             try:
-                job = intake.submissions.add(job, (data,), terms, key=key)
+                job = intake.submissions.add(job, (data,), terms, key=key, called=called)
                 break
             except QueueFull:
                 await self._wait_until_free()
@@ -387,6 +388,7 @@ class Manager(AsyncNode[ManagerSettings]):
             StoreFull: The store does not take all jobs. The attribute ``stored`` of the error has
                 the jobs that are stored and will be done, in their order.
         """
+        called = time.monotonic()
         intake = self.intake
         terms = intake.terms.make_many(options)
         packed = [pack(payload, intake.codec, intake.payload_limit) for payload in payloads]
@@ -395,7 +397,7 @@ class Manager(AsyncNode[ManagerSettings]):
             job = Job(intake.submissions)
             while True:
                 try:
-                    jobs.append(intake.submissions.add(job, (data,), terms))
+                    jobs.append(intake.submissions.add(job, (data,), terms, called=called))
                     break
                 except QueueFull:
                     await self._wait_until_free()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import time
 from collections.abc import AsyncIterable, Iterable, Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
@@ -211,12 +212,15 @@ class Manager(BlockingNode[aio.Manager]):
             StoreFull: The store does not take all jobs. The attribute ``stored`` of the error has
                 the jobs that are stored and will be done, in their order.
         """
+        called = time.monotonic()
         intake = self._inner.intake
         terms = intake.terms.make_many(options)
         packed = [pack(payload, intake.codec, intake.payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
-            jobs.append(self._add(Job(intake.submissions, self._portal), data, terms))
+            jobs.append(
+                self._add(Job(intake.submissions, self._portal), data, terms, called=called)
+            )
         full, stored = None, []
         for job in jobs if terms.stored is not None else ():
             try:
@@ -433,11 +437,25 @@ class Manager(BlockingNode[aio.Manager]):
             added.stored()
         return added
 
-    def _add(self, job: _JobT, data: Frame, terms: JobTerms, key: str | None = None) -> _JobT:
-        """Add a job whose payload is encoded; wait while the manager is full."""
+    def _add(
+        self,
+        job: _JobT,
+        data: Frame,
+        terms: JobTerms,
+        key: str | None = None,
+        *,
+        called: float | None = None,
+    ) -> _JobT:
+        """Add a job whose payload is encoded; wait while the manager is full.
+
+        ``called``: when the submitter called, on the clock ``time.monotonic``; None for now.
+        """
+        if called is None:
+            called = time.monotonic()
+        add = self._inner.intake.submissions.add
         while True:
             try:
-                return self._inner.intake.submissions.add(job, (data,), terms, key=key)
+                return add(job, (data,), terms, key=key, called=called)
             except QueueFull:
                 self._wait_until_free()
 

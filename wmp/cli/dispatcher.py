@@ -12,6 +12,7 @@ import click
 
 from wmp.cli.common.entry_point import complain
 from wmp.cli.common.options import ProgramCommand, check_addresses, security_of, verbose
+from wmp.cli.common.options import journal as journal_flag
 from wmp.cli.common.options import keys as key_flags
 from wmp.cli.common.store_flags import store_flags
 from wmp.errors import ConfigError
@@ -62,6 +63,7 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     wmp dispatcher --store jobs.db --http 0.0.0.0:8081 --token-file token
     wmp dispatcher --store jobs.db --allow-target 10.1.0.0/16:8000-8999
     wmp dispatcher --store jobs.db --reserve 67108864 --group jobs
+    wmp dispatcher --store jobs.db --journal journal
     """,
 )
 @click.option(
@@ -135,6 +137,7 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     ),
 )
 @key_flags(connects=False, binds=True)
+@journal_flag
 @verbose
 @click.pass_context
 def dispatcher(
@@ -153,6 +156,7 @@ def dispatcher(
     profile: str | None,
     secret: str | None,
     allowed: str | None,
+    journal: str | None,
 ) -> int:
     """Take jobs over HTTP, keep them in a store, and give them to workers.
 
@@ -183,6 +187,7 @@ def dispatcher(
             open_registration=open_registration or profile == "seed",
             token=None if token_file is None else read_tokens(token_file),
             security=security,
+            journal=journal,
             report=functools.partial(complain, _PROGRAM),
         )
     )

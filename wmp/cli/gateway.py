@@ -419,7 +419,10 @@ async def _serve(definition: GatewayDefinition) -> int:
             assert broker is not None  # the definition was checked
             store = await asyncio.to_thread(definition.titanic.opener())
             titanic = Titanic(
-                gateway.doors[broker][0], store=store, limits=definition.titanic.limits
+                gateway.doors[broker][0],
+                store=store,
+                limits=definition.titanic.limits,
+                journal=definition.journal,
             )
             await stack.enter_async_context(titanic)
             # The requests of Titanic stay in its store, so the gateway need not wait for them.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -33,6 +35,7 @@ from wmp.dispatcher.dispatch_events import (
     WorkerPinged,
     WorkerRegistered,
 )
+from wmp.dispatcher.dispatcher_journal import DispatcherJournal
 from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.job_document import id_text, number_of
 from wmp.dispatcher.json_text import write_json
@@ -51,6 +54,8 @@ from wmp.dispatcher.store_thread import StoreStep, StoreThread
 from wmp.dispatcher.targets import Targets
 from wmp.dispatcher.tokens import TokenTable
 from wmp.errors import StoreUnusable, WMPError
+from wmp.runtime.common.journal import CLOSE, Journal, make_journal
+from wmp.runtime.common.threads import aside
 from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
 
@@ -63,6 +68,10 @@ _CHECKS: Final = 64
 ones leave connections to the rest."""
 _NO_PLACE: Final = 503
 """The code of a worker without a free place: the worker is sound, and the job costs nothing."""
+_LOOK: Final = 0.1
+"""Seconds between two looks for the ends of jobs, for the journal."""
+_IDLE: Final = 1.0
+"""Seconds after which this dispatcher looks although nobody reported a change."""
 
 
 class Dispatcher:
@@ -81,6 +90,8 @@ class Dispatcher:
         targets: Checks the hosts that clients name; by default only the address from which a
             request came is allowed.
         label: Label of the instance in the store.
+        journal: Folder for the journal of this dispatcher, which ``wmp report`` reads; None for no
+            journal.
         transport: Carries the requests; for tests.
     """
 
@@ -97,6 +108,7 @@ class Dispatcher:
         open_registration: bool = False,
         targets: Targets | None = None,
         label: str = "dispatcher",
+        journal: Journal | str | os.PathLike[str] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.settings = settings or DispatcherSettings()
@@ -106,6 +118,9 @@ class Dispatcher:
         self.targets = targets or Targets()
         self._open_store = open_store
         self._label = label
+        self._folder = make_journal(journal)
+        self._journal: DispatcherJournal | None = None
+        self._changed = asyncio.Event()
         self._transport = transport
         self.offers = offers or tuple
         self.crew = crew or tuple
@@ -131,9 +146,11 @@ class Dispatcher:
         """Open the store and begin to dispatch.
 
         Raises:
-            ConfigError: There can be no store.
+            ConfigError: There can be no store, or no journal.
             StoreError: The store cannot be opened.
         """
+        if self._folder is not None:
+            self._folder.prepare()
         self._store = StoreThread(
             self._open_store,
             self._label,
@@ -153,6 +170,9 @@ class Dispatcher:
         # Callbacks leave with the headers of their submitters, and without the token.
         self._callbacks = self._pinned(BoundedClient(timeout, None, self._transport), None)
         self._running = True
+        if self._folder is not None:
+            self._journal = DispatcherJournal(self._folder, self._label, self._store.owner)
+            self._spawn(self._watch_ends())
         self._handle(TimePassed())
 
     def _pinned(self, client: BoundedClient, tokens: TokenTable | None) -> PinnedClient:
@@ -170,7 +190,11 @@ class Dispatcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for client in (self._workers, self._checks, self._callbacks):
             await client.close()
+        await self._look_for_ends()
         await self._store.close()
+        if self._journal is not None:
+            self._journal.stop()
+            await aside(self._journal.wait, "dispatcher-journal", CLOSE + 1.0)
         self._ended.set()
 
     async def wait_ended(self) -> None:
@@ -207,12 +231,20 @@ class Dispatcher:
         Raises:
             StoreError: The store is away.
         """
-        outcome = await self._store.run(step)
+        outcome = await self._run(step)
         if isinstance(outcome, Registered) and outcome.worker is not None:
             self._handle(WorkerRegistered())
             if not outcome.worker.answered:
                 return outcome  # it gets no job yet, so there is nothing to dispatch
         self._handle(StoreChanged(isinstance(outcome, Completed) and outcome.callback))
+        return outcome
+
+    async def _run(self, step: StoreStep) -> Any:
+        """Run a step, and write to the journal what it changed."""
+        called = time.monotonic()
+        outcome = await self._store.run(step)
+        if self._journal is not None:
+            self._journal.committed(step, outcome, called)
         return outcome
 
     async def read(self, function: Callable[[Any], Any]) -> Any:
@@ -232,6 +264,8 @@ class Dispatcher:
     def _handle(self, event: DispatcherEvent) -> None:
         if not self._running or self._error is not None:
             return
+        if isinstance(event, StoreChanged):
+            self._changed.set()
         now = time.monotonic()
         for action in self._machine.handle(event, now):
             self._perform(action)
@@ -272,13 +306,31 @@ class Dispatcher:
 
     async def _run_step(self, step: DispatcherStep) -> None:
         try:
-            outcome = await self._store.run(step)
+            outcome = await self._run(step)
         except WMPError:
             self._handle(StepFailed(step))
         except Exception:  # noqa: BLE001 - logged by the thread
             self._handle(StepFailed(step))
         else:
             self._handle(StepEnded(step, outcome))
+
+    # -- the journal ----------------------------------------------------------------------------
+
+    async def _watch_ends(self) -> None:
+        """Write the ends of jobs that WMP workers, other dispatchers, or time have ended."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_IDLE):
+                    await self._changed.wait()
+            self._changed.clear()
+            await self._look_for_ends()
+            await asyncio.sleep(_LOOK)
+
+    async def _look_for_ends(self) -> None:
+        step = None if self._journal is None else self._journal.look()
+        if step is not None:
+            with contextlib.suppress(WMPError):  # the store is away: the next look finds the ends
+                await self._run(step)
 
     # -- requests -------------------------------------------------------------------------------
 

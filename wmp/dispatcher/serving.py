@@ -76,6 +76,7 @@ async def serve_dispatcher(
     open_registration: bool = False,
     token: str | TokenTable | None = None,
     security: Security | None = None,
+    journal: str | os.PathLike[str] | None = None,
     report: Callable[[str], object],
 ) -> int:
     """Serve until a signal comes; return the exit code.
@@ -93,6 +94,7 @@ async def serve_dispatcher(
         open_registration: Whether workers without the secret of their registration are accepted.
         token: Bearer token, or a table of tokens.
         security: Keys for the endpoints.
+        journal: Folder for the journals of the dispatcher and of its manager for WMP workers.
         report: Called with each line for the user.
 
     Raises:
@@ -109,7 +111,9 @@ async def serve_dispatcher(
     with on_signals(stopped.set):
         open_file = store_opener(store, reserve=reserve, group=group)
         of_manager = open_file() if bind and open_file is not None else store
-        manager = _StoreManager(*bind, store=of_manager, security=security) if bind else None
+        manager: _StoreManager | None = None
+        if bind:
+            manager = _StoreManager(*bind, store=of_manager, security=security, journal=journal)
         bound = bound_socket(host, port)
         targets.add_own_ports([bound.getsockname()[1]])
         dispatcher = Dispatcher(
@@ -123,6 +127,7 @@ async def serve_dispatcher(
             open_registration=open_registration,
             targets=targets,
             label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
+            journal=journal,
         )
         server = HttpServer(make_api(dispatcher, hosts), host, port, bound)
         async with dispatcher:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from attrs import define
 
 from wmp.errors import ClosedError, InstanceEnded, StoreError, StoreUnavailable, StoreUnusable
+from wmp.message import Peer
 from wmp.runtime.common.threads import start_thread
 from wmp.store.contract import StoreInstance
 from wmp.store.transaction import StoreTransaction, TransactingStore
@@ -81,6 +82,8 @@ class StoreThread:
         self._ended = asyncio.Event()
         self._ids: Iterator[int] = iter(())
         self._me: StoreInstance | None = None
+        self.owner: Peer = (b"", 0)
+        """Identity and generation of the store, once it is open."""
         self.renewed = float("-inf")
         """When the last transaction began that was committed, on the monotonic clock."""
         self.away: str | None = None
@@ -184,6 +187,7 @@ class StoreThread:
 
     def _begin(self, store: TransactingStore) -> None:
         self._me = store.begin(secrets.token_bytes(16), self._label)
+        self.owner = store.identity, store.generation
         self._ids = iter(self._me.block)
 
     def _serve(self, store: TransactingStore) -> None:

@@ -41,10 +41,12 @@ from wmp.events import (
     Forwarded,
     Garbled,
     InstanceBegun,
+    Leased,
     Recalled,
     Received,
     Reported,
     Resized,
+    Returned,
     StoreFilled,
     Submitted,
     Ticked,
@@ -64,7 +66,7 @@ from wmp.journal.json_fragments import (
     size_of,
 )
 from wmp.journal.schema import name_of_link, name_of_peer
-from wmp.message import Columns, Command, Kind, Link, Message, Path, hops
+from wmp.message import Columns, Command, Kind, Link, Message, Path, Peer, hops
 
 
 @define(eq=False)
@@ -101,7 +103,7 @@ class JournalFormatter:
         self._ids = None
         begin = self._begin
         middle = f',"step":{self.steps},"at":{at},"wall":{wall},"what":"'
-        first, by, dropped = self._event(event, actions)
+        first, by, dropped = self._event(event, actions, at)
         self.lines += 1
         lines = [f"{begin}{self.lines}{middle}{first}}}"]
         for action in actions:
@@ -115,7 +117,9 @@ class JournalFormatter:
             lines.append(f"{begin}{self.lines}{middle}{text}}}")
         return lines
 
-    def _event(self, event: object, actions: Sequence[object]) -> tuple[str, str, Drop | None]:
+    def _event(
+        self, event: object, actions: Sequence[object], at: int
+    ) -> tuple[str, str, Drop | None]:
         """Return columns of the event, the sender of its message, and a drop in this step."""
         if type(event) is Received or type(event) is Undelivered:
             link, message = event.link, event.message
@@ -143,6 +147,9 @@ class JournalFormatter:
                 )
                 if event.retry is not None:
                     within += f',"retries":{event.retry.times}'
+                if event.called:
+                    waits = [max(0, at - int(called * 1e6)) for called in event.called]
+                    within += f',"since_call":{column(waits)}'
                 text = (
                     f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
                     f'"priority":{event.priority}{within},"max_worker_losses":{event.max_worker_losses}'
@@ -157,6 +164,17 @@ class JournalFormatter:
             case InstanceBegun(_, store):
                 owner = "" if store is None else f",{peer_of('owner', store)}"
                 text = f'instancebegun"{owner}'
+            case Leased(role, ids, attempts, worker):
+                text = (
+                    f'leased","role":{quote(role)},{_about(worker)},{self._jobs(ids)},'
+                    f'"attempts":{column(attempts)}'
+                )
+            case Returned(ids, attempts, outcomes, worker):
+                by_whom = "" if worker is None else f"{_about(worker)},"
+                text = (
+                    f'returned",{by_whom}{self._jobs(ids)},"attempts":{column(attempts)},'
+                    f'"outcomes":{column(outcomes, _integer)}'
+                )
             case StoreFilled():
                 text = f'storefilled"{reason_of("store full", event.text)}'
             case Begun(lane, id):
@@ -316,11 +334,7 @@ def _is_peer(pair: Path) -> bool:
 
 
 def _note(note: Note) -> str:
-    identity, epoch = note.peer
-    text = (
-        f'note"{reason_of(note.reason, "")},"about_peer":{quote(name_of_peer(identity))},'
-        f'"about_epoch":{epoch}'
-    )
+    text = f'note"{reason_of(note.reason, "")},{_about(note.peer)}'
     if note.owner is not None:
         text += f",{peer_of('owner', note.owner)}"
     if note.locks:
@@ -328,6 +342,10 @@ def _note(note: Note) -> str:
     if note.ids:
         text += f',{jobs_of(note.ids)},"attempts":{column(note.attempts)}'
     return text
+
+
+def _about(peer: Peer) -> str:
+    return f'"about_peer":{quote(name_of_peer(peer[0]))},"about_epoch":{peer[1]}'
 
 
 def _what(value: object) -> str:

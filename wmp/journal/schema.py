@@ -39,7 +39,7 @@ ENDS: Final = frozenset(end.value for end in End)
 NULLABLE: Final = frozenset({"left", "expires", "limits", "failed", "waits", "checksums", "begun"})
 """The columns of integers in which an entry may be null."""
 
-OF_JOBS: Final = ("attempts", "outcomes", "ends")
+OF_JOBS: Final = ("attempts", "outcomes", "ends", "since_call")
 """Columns with one entry for each job in ``ids``, or one for all."""
 
 _MAX: Final = 2**63 - 1
@@ -125,7 +125,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("roles", Type.TEXTS, "READY GIVE, start", "roles that the worker offers"),
     Column("resources", Type.AMOUNTS, "READY, start, resized", "all resources of the worker"),
     Column("count", _I, "WAKE", "number of jobs that wait for this worker"),
-    Column("role", _T, "WAKE TAKE, submitted, forwarded, run", "role of the jobs"),
+    Column("role", _T, "WAKE TAKE, submitted, forwarded, run, leased", "role of the jobs"),
     Column("needs", Type.AMOUNTS, "WAKE GIVE TAKE, submitted, forwarded, run",
            "resources that one job takes"),
     Column("lock", _I, "GIVE TAKE NO PONG", "number of the lock"),
@@ -143,7 +143,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "text for readers: the value seen and the value expected; cut at 200 characters"),
     Column("about", _T, "ERROR", "the command that the error is about; a number if unknown"),
     Column("about_number", _I, "ERROR", "the number or lock that the error is about"),
-    Column("about_peer", _T, "ERROR, note", "identity that the error or note is about"),
+    Column("about_peer", _T, "ERROR, note, leased, returned", "identity that the error or note is "
+           "about; name of a worker that speaks another protocol"),
     Column("about_epoch", _I, "as about_peer", "epoch of that peer"),
     Column("label", _T, "READY PING PONG, start", "name of the node for readers"),
     Column("idle", _B, "PING", "the sender holds no job of the receiver"),
@@ -170,8 +171,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "numbers only the first, with `last`"),
     Column("last", _I, _JOBS, "the last of consecutive numbers that begin with the number in "
            "`ids`; absent when `ids` lists all"),
-    Column("attempts", Type.INTEGERS, "TAKE DONE STATUS CANCEL PING, run, resolve, note",
-           "number of the lease of each job; a single entry applies to all jobs"),
+    Column("attempts", Type.INTEGERS, "TAKE DONE STATUS CANCEL PING, run, resolve, note, "
+           "leased, returned", "number of the lease of each job; a single entry applies to all "
+           "jobs"),
     Column("left", Type.INTEGERS, "TAKE", "ms until each job's deadline, null for no deadline; a "
            "single entry applies to all jobs; absent when no job has a deadline"),
     Column("expires", Type.INTEGERS, "TAKE", "ms in which each job may be begun, null for any "
@@ -189,8 +191,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("begun", Type.INTEGERS, "TAKE, run", "number of earlier runs of each job that began "
            "or may have begun, null for all earlier leases; a single entry applies to all jobs; "
            "absent when all are null"),
-    Column("outcomes", Type.INTEGERS, "DONE, finished", "how each attempt ended: 0 ok, 1 error, 2 "
-           "refused, 3 cancelled, 4 lost, 5 overrun; a single entry applies to all jobs"),
+    Column("outcomes", Type.INTEGERS, "DONE, finished, returned", "how each attempt ended: 0 ok, "
+           "1 error, 2 refused, 3 cancelled, 4 lost, 5 overrun; a single entry applies to all "
+           "jobs"),
     Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "
            "for its submitter; a single entry applies to all jobs"),
     Column("bytes", _I, "TAKE DONE; at a device any command",
@@ -206,6 +209,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("delay", _I, "submitted", "µs until the jobs may be granted; absent without a "
            "delay"),
     Column("run_limit", _I, "submitted", "µs that one attempt may run; absent without a limit"),
+    Column("since_call", Type.INTEGERS, "submitted", "µs since the submitter called, for each job; "
+           "a single entry applies to all jobs; absent if the call is not known"),
     Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",
            "number of the lane at the worker"),
     # -- causes
@@ -250,6 +255,8 @@ EVENT_LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "reported": ("lane", "ids"),
     "resized": ("resources",),
     "instancebegun": (),
+    "leased": ("role", "ids", "attempts", "about_peer", "about_epoch"),
+    "returned": ("ids", "attempts", "outcomes"),
     "written": (),
     "storefilled": ("reason",),
     "woken": (),

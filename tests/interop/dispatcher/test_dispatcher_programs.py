@@ -218,3 +218,24 @@ def _register(url: str, worker: dict[str, object]) -> list[int]:
         ).status_code
         for _ in range(2)
     ]
+
+
+def test_a_dispatcher_and_its_manager_write_journals(tmp_path: Path) -> None:
+    argv = ("--store", "jobs.db", "--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
+    with wmp("dispatcher", *argv, "--journal", "journal", cwd=tmp_path) as program:
+        url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
+        program.wait_for_line("WMP workers connect to")
+        new = {"type": "echo", "payload": 1}
+        job = httpx.post(f"{url}/dispatcher/jobs/", json=new, timeout=WAIT, trust_env=False).json()
+        program.signal(signal.SIGTERM)
+        assert program.ends() == 0
+    segments = [
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in sorted((tmp_path / "journal").iterdir())
+    ]
+    labels = sorted(lines[0]["label"].split()[0] for lines in segments)
+    assert len(labels) == 2
+    assert "dispatcher" in labels
+    assert {lines[-1]["what"] for lines in segments} == {"stop"}
+    (submitted,) = (line for lines in segments for line in lines if line["what"] == "submitted")
+    assert f"{submitted['ids'][0]:024x}" == job["_id"]

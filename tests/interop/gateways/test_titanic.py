@@ -199,8 +199,9 @@ def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
 
 @pytest.mark.rule("MDP-8.7")
 def test_a_gateway_that_ends_does_not_wait_for_the_requests_of_its_titanic(tmp_path):
-    address = f"ipc://{tmp_path}/broker"
+    address, journal = f"ipc://{tmp_path}/broker", tmp_path / "journal"
     program = (*WMP, "gateway", "--majordomo", address, "--titanic", str(tmp_path / "store"))
+    program += ("--journal", str(journal))
     with contextlib.ExitStack() as stack:
         gateway = stack.enter_context(Program(*program))
         gateway.wait_for_line("clients and workers of majordomo connect to")
@@ -213,6 +214,10 @@ def test_a_gateway_that_ends_does_not_wait_for_the_requests_of_its_titanic(tmp_p
         gateway.signal(signal.SIGTERM)
         assert gateway.ends() == 0
         assert "lost the connection" not in gateway.stderr
+        segments = [path.read_text(encoding="utf-8") for path in journal.iterdir()]
+        assert [text.splitlines()[-1].count('"stop"') for text in segments] == [1] * len(segments)
+        (own,) = (text for text in segments if '"label":"titanic ' in text)
+        assert own.count('"what":"submitted"') == own.count('"what":"leased"') == 1
         again = stack.enter_context(Program(*program))
         again.wait_for_line("clients and workers of majordomo connect to")
         stack.enter_context(MajordomoWorker(address, "shout", bytes.upper, heartbeat=0.2))

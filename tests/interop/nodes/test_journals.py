@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import islice
@@ -19,6 +21,7 @@ from tests.interop.programs.forks import wmp as program
 from tests.interop.programs.forks import wmp_device as device_program
 from tests.interop.programs.programs import WMP, WMP_DEVICE, Program
 from tests.waiting import WAIT
+from wmp import aio
 from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.runtime.common.journal import Journal
 
@@ -358,3 +361,23 @@ def test_an_empty_journal_is_reported_and_a_missing_one_is_wrong_usage(tmp_path,
     os.remove(tmp_path / "m-1-000001.jsonl")
     assert run("stat", str(tmp_path))[0] == 2
     assert "there is no" in run("cat", str(tmp_path / "nowhere"))[2]
+
+
+def test_the_journal_of_a_manager_has_the_time_since_each_submitter_called(tmp_path):
+    """The loop of the manager takes both jobs together, when the function returns to it."""
+
+    async def submit() -> None:
+        async with aio.Manager("tcp://127.0.0.1:*", journal=tmp_path) as manager:
+            manager.submit_nowait(b"")
+            until = time.monotonic() + 0.05
+            while time.monotonic() < until:
+                pass
+            manager.submit_nowait(b"")
+            await manager.close(0.0)
+
+    asyncio.run(submit())
+
+    (submitted,) = (line for line in read(tmp_path)["manager"] if line["what"] == "submitted")
+    first, second = submitted["since_call"]
+    assert first >= second + 49_999
+    assert second >= 0

@@ -89,6 +89,40 @@ def test_a_job_that_two_segments_have_counts_once(tmp_path):
     assert report_numbers(tmp_path / "journal", tmp_path / "out").summary["jobs"] == 3
 
 
+def test_a_job_begins_when_its_submitter_calls(tmp_path):
+    """A manager takes the jobs of a burst later than their submitter calls."""
+    lines = [
+        line(0, "start", kind="manager", segment=1, settings={}),
+        line(1, "submitted", at=1_000_000, wall=1_000_000, ids=[1], last=3,
+             since_call=[300_000, 200_000, 0], **TERMS),
+        line(2, "resolve", at=3_000_000, wall=3_000_000, ids=[1], last=3, ends=["ok"],
+             attempts=[0]),
+        line(3, "stop", at=3_000_000, wall=3_000_000, lines=0),
+    ]  # fmt: skip
+    save(tmp_path / "journal" / "a.jsonl", lines)
+
+    report_numbers(tmp_path / "journal", tmp_path / "numbers")
+    report(tmp_path / "journal", tmp_path / "whole")
+
+    (total,) = (
+        row for row in rows(tmp_path / "numbers", "latency")
+        if (row["phase"], row["by"]) == ("total", "all")
+    )  # fmt: skip
+    assert (total["p50"], total["most"]) == (2_200_000, 2_300_000)
+    assert total in rows(tmp_path / "whole", "latency")
+    jobs = rows(tmp_path / "whole", "jobs")
+    assert sorted(row["total"] for row in jobs) == [2_000_000, 2_200_000, 2_300_000]
+    begins = sorted(round(row["submitted"].timestamp() * 1e6) for row in jobs)
+    assert begins == [700_000, 800_000, 1_000_000]
+
+
+def test_a_note_at_the_end_of_a_segment_takes_no_job_away(tmp_path):
+    lost = line(2, "note", reason="silence", ids=[1], attempts=[1], about_peer="w", about_epoch=1)
+    save(tmp_path / "journal" / "a.jsonl", [*JOB[:2], lost])
+
+    assert report_numbers(tmp_path / "journal", tmp_path / "out").summary["jobs"] == 3
+
+
 def test_an_empty_journal_has_no_numbers(tmp_path):
     (tmp_path / "journal").mkdir()
 

@@ -229,6 +229,27 @@ def test_a_job_names_its_worker_by_its_label_and_its_day():
     assert "error worker nine 2023-11-14 22:13:20.000 3 2" in words
 
 
+def test_nodes_with_one_label_are_told_apart_by_their_identities():
+    """All nodes of a process have one label, unless each has a label of its own."""
+    host = "a-host-with-a-long-name:4711"
+    names = [f"0x{number:030x}c0de" for number in (0x1A, 0x2A)]
+    lives = [{**node(name, "worker", 900), "label": host} for name in names]
+    lives += [{**node("r0x1", "worker", 900), "label": host}, node("m", "manager", 900)]
+    lives += [{**node(names[0], "worker", 900), "epoch": 2, "label": host}]
+    report = example_report(nodes=lives)
+
+    shown = [report.name_of(row["node"], row["epoch"]) for row in lives]
+
+    assert shown == [
+        "a-host-with-a-… 1ac0de", "a-host-with-a-… 2ac0de", "a-host-with-a-lo… r0x1", "m",
+        "a-host-with-a-… 1ac0de",
+    ]  # fmt: skip
+    assert all(len(name) <= 22 for name in shown)
+    assert report.name_of(names[1]) == shown[1]
+    words = words_of(report)
+    assert all(name in words for name in shown)
+
+
 def test_workers_are_in_the_order_of_their_labels():
     used = {**example_report().tables["utilisation"][0], "worker_epoch": 1}
     lives = [{**node(name, "worker", 900), "label": f"worker {index}"}

@@ -36,12 +36,14 @@ from wmp.events import (
     Forwarded,
     Garbled,
     InstanceBegun,
+    Leased,
     Recalled,
     Received,
     Relieved,
     Reported,
     Resized,
     Retracted,
+    Returned,
     StoreFilled,
     Submitted,
     Ticked,
@@ -89,6 +91,8 @@ EVENTS = (
     Relieved(),
     Resized({"slots": 3}),
     InstanceBegun((4,)),
+    Leased("ocr", [1, 2], [1, 1], (b"10.0.0.1:8082", 3)),
+    Returned([1, 2], [1, 1], [Outcome.OK, Outcome.ERROR]),
     Written(1, BatchAnswer(0, False, (), (), (), (), None)),
     StoreFilled(2, "the disk is full"),
     Woken((), (5,), ()),
@@ -334,3 +338,28 @@ def test_the_key_of_beats_is_a_secret_and_gets_into_no_line():
     assert str(key) not in repr(settings)
     text = HeadFormatter().text({Field.SESSION: 3, Field.BEAT_KEY: key, Field.BEAT: key})
     assert text == ',"session":3,"beat_key":true,"beat":true'
+
+
+def test_a_submission_has_the_time_since_its_call(formatter):
+    def since(*called):
+        event = Submitted([1, 2], [b"", b""], KIND, called=called or None)
+        return json.loads(formatter.step(event, [], 5_000_000, 0)[0]).get("since_call")
+
+    assert since(4.75, 4.9) == [250_000, 100_000]
+    assert since(4.75, 4.75) == [250_000]
+    assert since(5.25, 5.25) == [0]  # the step began before the call
+    assert since() is None
+
+
+def test_workers_of_other_protocols_are_named(formatter):
+    leased, returned = (
+        json.loads(formatter.step(event, [], 0, 0)[0])
+        for event in (
+            Leased("ocr", [7], [2], (b"10.0.0.1:8082", 3)),
+            Returned([7], [2], [Outcome.ERROR], (b"10.0.0.1:8082", 3)),
+        )
+    )
+
+    who = {"about_peer": "10.0.0.1:8082", "about_epoch": 3, "ids": [7], "attempts": [2]}
+    assert {"role": "ocr", **who}.items() <= leased.items()
+    assert {"outcomes": [1], **who}.items() <= returned.items()

@@ -11,6 +11,7 @@ from attrs import frozen
 from wmp.dispatcher.records import CrewRecord, DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.taking_back import (
+    LostDispatch,
     close_dispatch,
     current_dispatch,
     give_up_dispatching,
@@ -47,6 +48,8 @@ class Checked:
     cancellations: Sequence[Cancellation]
     changed: bool
     """Whether jobs or places became free."""
+    lost: Sequence[LostDispatch] = ()
+    """Leases that ended without a result."""
 
 
 @frozen
@@ -61,6 +64,7 @@ class Check:
         living = store.living()
         jobs = {job.id: job for job in _jobs_of(store, dispatches)}
         cancellations: list[Cancellation] = []
+        lost: list[LostDispatch] = []
         changed = False
         for dispatch in dispatches:
             worker = None
@@ -81,12 +85,14 @@ class Check:
                 if dispatch.worker is None:
                     changed |= self._check_dispatching(store, dispatch, job, adopted=adopted)
                 else:
-                    changed |= self._check_running(store, dispatch, job, worker, cancellations)
+                    changed |= self._check_running(
+                        store, dispatch, job, worker, cancellations, lost
+                    )
         self._check_entries(store)
         for crew in CrewRecord.all(store):
             if crew.id not in living:
                 store.remove(CrewRecord.SORT, crew.id)
-        return Checked(cancellations, changed)
+        return Checked(cancellations, changed, lost)
 
     def _own(
         self,
@@ -122,6 +128,7 @@ class Check:
         job: StoredJob,
         worker: WorkerRecord | None,
         cancellations: list[Cancellation],
+        lost: list[LostDispatch],
     ) -> bool:
         """Check a running job of this dispatcher; return whether its dispatch is over."""
         if dispatch.expiry is not None and dispatch.expiry <= store.now:
@@ -133,26 +140,27 @@ class Check:
             if worker is not None:
                 cancellations.append(_cancellation(worker, dispatch, awaited=False))
             return True
+        cause, cost, recalled = None, 1, False
         if worker is None or worker.dead:
-            take_back(store, dispatch, job, "the worker is dead", cost=1)
-            return True
-        if worker.resigned:
-            take_back(store, dispatch, job, "the worker resigned", cost=0)
-            cancellations.append(_cancellation(worker, dispatch, awaited=False))
-            return True
-        if dispatch.unknown >= _UNKNOWN:
-            take_back(store, dispatch, job, "the worker does not know the job", cost=1)
-            return True
-        if self._is_forgotten(store, dispatch, worker):
-            cause = (
+            cause = "the worker is dead"
+        elif worker.resigned:
+            cause, cost, recalled = "the worker resigned", 0, True
+        elif dispatch.unknown >= _UNKNOWN:
+            cause = "the worker does not know the job"
+        elif self._is_forgotten(store, dispatch, worker):
+            cause, recalled = (
                 f"no completion came in {self.settings.unnamed_timeout / 1000:g} s "
                 "(jobs.unnamed_timeout), and the health checks of the worker name no jobs"
-            )
-            take_back(store, dispatch, job, cause, cost=1)
-            cancellations.append(_cancellation(worker, dispatch, awaited=False))
-            put_out_of_turn(store, self.settings, worker.id, cause, suspect=True)
+            ), True
+        if cause is not None:
+            take_back(store, dispatch, job, cause, cost=cost)
+            lost.append(LostDispatch(dispatch.id, dispatch.attempt, worker, cause))
+            if worker is not None and recalled:
+                cancellations.append(_cancellation(worker, dispatch, awaited=False))
+                if not worker.resigned:
+                    put_out_of_turn(store, self.settings, worker.id, cause, suspect=True)
             return True
-        if job.state is StoredJobState.CANCELLING:
+        if worker is not None and job.state is StoredJobState.CANCELLING:
             cancellations.append(_cancellation(worker, dispatch, awaited=True))
         return False
 

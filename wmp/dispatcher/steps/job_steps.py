@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 from attrs import frozen
 
+from wmp.actions import End
 from wmp.dispatcher.job_document import CODEC, NewJobDocument, job_document
 from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord
 from wmp.dispatcher.registration import shows_secret
@@ -207,3 +209,22 @@ class Finish:
         # The check of the dispatcher that has the job acts on this.
         attrs.evolve(dispatch, unknown=2, listed=False).write(store)
         return True
+
+
+@frozen
+class LookForEnds:
+    """Reads which of some jobs have ended, whoever ended them."""
+
+    ids: Sequence[int]
+    """In growing order, at least one."""
+
+    def run(self, store: StoreTransaction) -> Mapping[int, tuple[End, int] | None]:
+        """Return end and attempt of each job that has ended; None for a job that was removed."""
+        where = JobFilter(ids=self.ids)
+        jobs = store.jobs(where, after=self.ids[0] - 1, limit=len(self.ids))
+        states = {job.id: job for job in jobs}
+        return {
+            id: None if (job := states.get(id)) is None else (End[job.state.name], job.attempt)
+            for id in self.ids
+            if id not in states or states[id].state in ENDED
+        }

@@ -33,6 +33,7 @@ class DispatchedJob:
     attempt: int
     worker: WorkerRecord
     document: bytes
+    role: str = ""
 
 
 @frozen
@@ -178,7 +179,7 @@ class Assign:
             )
             store.change(begin)
             document = json.dumps(job_document(job, dispatch, None)).encode()
-            assignments.append(DispatchedJob(id, attempt, worker, document))
+            assignments.append(DispatchedJob(id, attempt, worker, document, job.kind.role))
         return Placed(assignments)
 
 

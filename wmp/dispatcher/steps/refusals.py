@@ -12,6 +12,7 @@ from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.checking import Cancellation
 from wmp.dispatcher.steps.taking_back import (
+    LostDispatch,
     close_dispatch,
     current_dispatch,
     put_out_of_turn,
@@ -51,6 +52,10 @@ class TakenBack:
     """A line for the log; None if the worker was out of turn already."""
     cancellation: Cancellation | None = None
     """A cancellation to send, if the worker may have begun."""
+    lost: LostDispatch | None = None
+    """The lease; None if another process ended the lease before."""
+    failed: bool = False
+    """Whether the job failed, because it was refused too often."""
 
 
 @frozen
@@ -72,7 +77,8 @@ class TakeBack:
         if refusal.counts:
             dispatch = attrs.evolve(dispatch, refusals=dispatch.refusals + 1)
         wanted = job.state is StoredJobState.RESERVED
-        if wanted and refusal.counts and dispatch.refusals > settings.max_refusals:
+        failed = wanted and refusal.counts and dispatch.refusals > settings.max_refusals
+        if failed:
             _fail(store, dispatch, refusal.text)
             fate = f"it fails after {counted(dispatch.refusals, 'refusal')}"
         else:
@@ -89,13 +95,15 @@ class TakeBack:
             )
             fate = "it is queued again" if wanted else "it is cancelled"
         if dispatch.worker is None:
-            return TakenBack()
+            lost = LostDispatch(self.id, self.attempt, None, refusal.text)
+            return TakenBack(lost=lost, failed=failed)
         worker = WorkerRecord.read(store, dispatch.worker)
+        lost = LostDispatch(self.id, self.attempt, worker, refusal.text)
         cancellation = None
         if worker is not None and refusal.begun:
             cancellation = Cancellation(worker, self.id, self.attempt, awaited=False)
         if not refusal.worker_at_fault:
-            return TakenBack(None, cancellation)
+            return TakenBack(None, cancellation, lost, failed)
         suspect = refusal.counts
         pause = put_out_of_turn(
             store,
@@ -108,12 +116,12 @@ class TakeBack:
         if not refusal.answered:
             _doubt(store, dispatch.worker)
         if pause is None or worker is None:
-            return TakenBack(None, cancellation)
+            return TakenBack(None, cancellation, lost, failed)
         line = (
             f"{refusal.text}; job {id_text(self.id)} was not accepted: {fate}, and worker "
             f"{worker.label} gets no job for {pause / 1000:g} s"
         )
-        return TakenBack(line, cancellation)
+        return TakenBack(line, cancellation, lost, failed)
 
 
 def _doubt(store: StoreTransaction, id: int) -> None:

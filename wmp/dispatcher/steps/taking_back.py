@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import attrs
+from attrs import frozen
 
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
@@ -14,6 +15,17 @@ from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, StoredFailure
 
 _MAX_CREDIT: Final = 100_000
+
+
+@frozen
+class LostDispatch:
+    """A lease of a worker that ended without a result."""
+
+    id: int
+    attempt: int
+    worker: WorkerRecord | None
+    """None if the worker is forgotten."""
+    cause: str
 
 
 def close_dispatch(

@@ -9,6 +9,7 @@ import functools
 import logging
 import math
 import os
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, Unpack
@@ -16,6 +17,7 @@ from typing import Final, Unpack
 from attrs import frozen
 
 from wmp.aio.node import AsyncProgram
+from wmp.core.protocol.settings import ManagerSettings
 from wmp.duration import Duration
 from wmp.errors import NoReply, StoreError, WMPError
 from wmp.foreign import Frames
@@ -32,7 +34,10 @@ from wmp.gateways.titanic.requests import (
 )
 from wmp.message import Frame
 from wmp.runtime.common.checks import check_count, check_seconds
+from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
+from wmp.runtime.common.threads import aside
 from wmp.runtime.manager.store_committer import open_store
+from wmp.runtime.node.node import make_identity, make_label, new_epoch
 from wmp.runtime.sockets.socket_settings import (
     SocketOptions,
     shows_socket_options,
@@ -83,6 +88,8 @@ class Titanic(AsyncProgram):
         in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
         limits: Limits of the stored requests: number, bytes and lifetimes; None for the defaults.
+        journal: Folder for the files of the journal, or a
+            :class:`~wmp.runtime.common.journal.Journal`. The stored requests are its jobs.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
@@ -99,9 +106,13 @@ class Titanic(AsyncProgram):
         in_flight: int = 16,
         heartbeat: Duration = 2.5,
         limits: TitanicLimits | None = None,
+        journal: Journal | str | os.PathLike[str] | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
         seconds = check_seconds("timeout", timeout, zero=False)
+        self._endpoint = endpoint
+        self._folder = make_journal(journal)
+        self._recorder: Recorder | None = None
         self._client = MajordomoClient(
             endpoint,
             timeout=seconds,
@@ -155,7 +166,7 @@ class Titanic(AsyncProgram):
         Idempotent.
 
         Raises:
-            ConfigError: The endpoint or the store cannot be used.
+            ConfigError: The endpoint or the store cannot be used, or no journal can be written.
             StoreError: The store cannot be opened.
             TransportError: Too few file descriptors are left in this process.
             ClosedError: The server was closed.
@@ -164,12 +175,25 @@ class Titanic(AsyncProgram):
         if self._requests is not None:
             return
         self._loop = asyncio.get_running_loop()
+        if self._folder is not None:
+            label = f"titanic {make_label(None)}"
+            settings = ManagerSettings(identity=make_identity(None), epoch=new_epoch(), label=label)
+            self._recorder = self._folder.record(settings, (self._endpoint,), self._loop)
         self._requests = await asyncio.to_thread(
-            lambda: TitanicRequests(open_store(self._given), limits=self._limits)
+            lambda: TitanicRequests(
+                open_store(self._given), limits=self._limits, record=self._record
+            )
         )
         for part in (self._client, self._lookup, *self._workers):
             await part.start()
         self._pump = asyncio.create_task(self._serve())
+
+    def _record(self, event: object, *actions: object) -> None:
+        """Write to the journal what happened now, from any thread."""
+        if self._recorder is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop ends
+                step, now = self._recorder.step, time.monotonic()
+                self._loop.call_soon_threadsafe(step, event, actions, now)
 
     # -- the three services, each on a thread of its worker
 
@@ -378,6 +402,11 @@ class Titanic(AsyncProgram):
         requests, self._requests = self._requests, None
         if requests is not None:
             await asyncio.to_thread(requests.close)
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            await asyncio.sleep(0)  # the steps that other threads have posted come first
+            recorder.stop()
+            await aside(recorder.wait, "titanic-journal", CLOSE + 1.0)
 
     async def _abort(self) -> None:
         await self.close()

@@ -9,18 +9,21 @@ from __future__ import annotations
 import secrets
 import string
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from attrs import field, frozen
 
+from wmp.actions import End, Note, Resolve
 from wmp.codec import pack_frames, unpack_frames
 from wmp.duration import in_seconds
 from wmp.errors import InstanceEnded, StoreFull, WMPError
+from wmp.events import Cancelled, InstanceBegun, Leased, Returned, Submitted, Ticked
 from wmp.foreign import Frames
 from wmp.gateways.common.body import FRAMES_CODEC
 from wmp.gateways.titanic.quotas import NO_WORKERS, StoredQuotas
-from wmp.message import Kind
+from wmp.message import Kind, Outcome
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.store.contract import JobFilter, Store, StoredJob
 from wmp.store.job_terms import StoredTerms
@@ -54,6 +57,8 @@ _CLOSED: Final = (_S.CANCELLED, _S.CANCELLING)
 """States of requests that were closed before their end."""
 _OPEN: Final = (_S.QUEUED, _S.RESERVED)
 _UNFINISHED: Final = (*_OPEN, _S.CANCELLING)
+_BROKER: Final = (b"majordomo", 0)
+"""The worker in the journal: the broker, whose workers Titanic does not know."""
 
 
 @frozen(kw_only=True)
@@ -104,6 +109,8 @@ class TitanicRequests:
         store: The store. Nothing else may use its file.
         name: Returns a new id of 32 hexadecimal digits.
         limits: Limits of the requests: number, bytes and lifetimes.
+        record: Called with an event and its actions, as the journal has them, after each commit
+            that changed a request.
     """
 
     def __init__(
@@ -111,10 +118,14 @@ class TitanicRequests:
         store: Store,
         name: Callable[[], str] = lambda: secrets.token_hex(16),
         limits: TitanicLimits = TitanicLimits(),
+        record: Callable[..., object] = lambda event, *actions: None,
     ) -> None:
         self._store = store
         self._name = name
         self._limits = limits
+        self._record = record
+        self._tries: dict[int, int] = {}
+        """Number of times that this process took each request that has no reply."""
         self._reply_ms = round(limits.reply_ttl * 1000)
         self._request_ms = round(limits.request_ttl * 1000)
         self._terms = StoredTerms(keep_ms=self._reply_ms, keep_dead_ms=_GIVEN_UP_MS)
@@ -141,6 +152,7 @@ class TitanicRequests:
         self._me = self._store.begin(b"titanic", "titanic")
         self._numbers = [self._me.block.start, self._me.block.stop]
         self._batches = 0
+        self._record(InstanceBegun(store=(self._store.identity, self._store.generation)))
 
     def _apply(self, make: Callable[[], WriteBatch]) -> BatchAnswer:
         """Apply a batch; as another instance if this one was ended, after a long stop."""
@@ -195,7 +207,7 @@ class TitanicRequests:
         return self._request(service, body, client)
 
     def _request(self, service: str, body: Frames, client: bytes) -> str:
-        id = self._name()
+        id, called = self._name(), time.monotonic()
         kind, payload = Kind(service, codec=FRAMES_CODEC), pack_frames(body)
         size = len(payload)
 
@@ -225,6 +237,7 @@ class TitanicRequests:
             self._numbers[0] += 1
             until = answer.now + self._request_ms + _GIVEN_UP_MS
             self.quotas.add(number, client, service, size, until)
+            self._record(Submitted([number], [b""], kind, called=[called]))
         return id
 
     def reply(self, id: str) -> tuple[bytes, Frames]:
@@ -250,8 +263,11 @@ class TitanicRequests:
             changes = [JobChanges(job_input, [job.id]) for job_input in (_CANCEL, _FORGET)]
             answer = self._apply(lambda: WriteBatch(changes=changes))
             self.quotas.remove(job.id)
-            if answer.changes[-1].states[0] is not _S.ABSENT:
+            forgotten = answer.changes[-1].states[0] is _S.ABSENT
+            if not forgotten:
                 self._closing.add(job.id)
+            if job.state in _OPEN:
+                self._record(Cancelled([job.id]), *(self._ends(job.id) if forgotten else ()))
 
     def _find(self, id: str) -> StoredJob | None:
         if len(id) != 32 or not _HEX.issuperset(id):
@@ -276,8 +292,12 @@ class TitanicRequests:
         wanted = [Reservation(Kind(service, codec=FRAMES_CODEC), count, _BYTES)]
         with self._lock:
             (reserved,) = self._apply(lambda: WriteBatch(reservations=wanted)).reserved or (None,)
-        if reserved is None:
-            return []
+            if reserved is None or not reserved.ids:
+                return []
+            for id in reserved.ids:
+                self._tries[id] = self._tries.get(id, 0) + 1
+            tries = [self._tries[id] for id in reserved.ids]
+            self._record(Leased(service, reserved.ids, tries, _BROKER))
         rows = zip(reserved.ids, reserved.attempts, reserved.payloads, strict=True)
         return [TakenRequest(id, attempt, unpack_frames(body)) for id, attempt, body in rows]
 
@@ -286,9 +306,14 @@ class TitanicRequests:
         payload = pack_frames(reply)
         end = JobChanges(StoredJobInput.SUCCEED, [taken.id], [taken.attempt], [payload])
         with self._lock:
-            if not self._forget_if_closed(taken):
-                now = self._apply(lambda: WriteBatch(changes=[end])).now
-                self.quotas.reply(taken.id, len(payload), now + self._reply_ms)
+            if self._forget_if_closed(taken):
+                return
+            answer = self._apply(lambda: WriteBatch(changes=[end]))
+            self.quotas.reply(taken.id, len(payload), answer.now + self._reply_ms)
+            if answer.changes[0].states[0] is _S.OK:
+                tries = self._tries.get(taken.id, 1)
+                returned = Returned([taken.id], [tries], [Outcome.OK], _BROKER)
+                self._record(returned, *self._ends(taken.id, End.OK))
 
     def give_back(self, taken: TakenRequest, wait: float) -> bool:
         """Let a request wait again, because it got no reply; return False if it was closed."""
@@ -299,6 +324,9 @@ class TitanicRequests:
             if self._forget_if_closed(taken):
                 return False
             self._apply(lambda: WriteBatch(changes=[back]))
+            owner, tries = (self._store.identity, self._store.generation), self._tries[taken.id]
+            note = Note("no reply", _BROKER, owner=owner, ids=[taken.id], attempts=[tries])
+            self._record(Ticked(), note)
             return True
 
     def _forget_if_closed(self, taken: TakenRequest) -> bool:
@@ -310,7 +338,12 @@ class TitanicRequests:
             release = JobChanges(StoredJobInput.RELEASE, [taken.id], [taken.attempt])
             changes = [release, JobChanges(_FORGET, [taken.id])]
             self._apply(lambda: WriteBatch(changes=changes))
+            self._record(Ticked(), *self._ends(taken.id))
         return True
+
+    def _ends(self, id: int, end: End = End.CANCELLED) -> Sequence[Resolve]:
+        """Return the action that reports the end of a request, and forget its tries."""
+        return [Resolve([id], [end], [b""], [self._tries.pop(id, 0)])]
 
     # -- upkeep
 

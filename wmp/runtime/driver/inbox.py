@@ -61,17 +61,19 @@ class OpenSubmission:
 
     Attributes:
         payloads: One for each job.
+        called: When the submitter called for each job, on the monotonic clock.
         keys: One for each stored job with a key; None for jobs without keys.
         sealed: Whether the batch is closed to further jobs.
     """
 
-    __slots__ = ("_lock", "first", "keys", "payloads", "sealed", "terms")
+    __slots__ = ("_lock", "called", "first", "keys", "payloads", "sealed", "terms")
 
     def __init__(self, lock: threading.Lock, terms: JobTerms, first: int) -> None:
         self._lock = lock
         self.terms = terms
         self.first = first
         self.payloads: list[Frame] = []
+        self.called: list[float] = []
         self.keys: list[str] | None = None
         self.sealed = False
 
@@ -82,6 +84,7 @@ class OpenSubmission:
             # The submissions keep this object until the next one. The payloads must not stay with
             # it.
             payloads, self.payloads = self.payloads, []
+            called, self.called = self.called, []
         terms, first = self.terms, self.first
         return Submitted(
             ids=range(first, first + len(payloads)),
@@ -99,6 +102,7 @@ class OpenSubmission:
             unique=terms.unique,
             after=terms.after,
             splice=terms.splice,
+            called=called,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,6 +97,7 @@ class Submissions:
         terms: JobTerms,
         *,
         key: str | None = None,
+        called: float | None = None,
     ) -> _Owner:
         """Submit jobs; consecutive jobs with equal terms share an event.
 
@@ -105,6 +107,7 @@ class Submissions:
             terms: Terms of the jobs.
             key: Key of a single job. The job is not submitted while another job with this role and
                 key has not ended.
+            called: When the submitter called, on the clock ``time.monotonic``; None for now.
 
         Returns:
             ``owner``, or the owner of the job in progress under ``key``.
@@ -115,6 +118,8 @@ class Submissions:
             OnStandby: The manager is on standby.
         """
         count = len(payloads)
+        if called is None:
+            called = time.monotonic()
         with self._lock:
             if self._error is not None:
                 raise self._closed()
@@ -155,11 +160,13 @@ class Submissions:
                 and (not stored or _continues(open_, first, key))
             ):
                 open_.payloads.extend(payloads)
+                open_.called.extend(repeat(called, count))
                 if open_.keys is not None and key is not None:
                     open_.keys.append(key)
                 return owner
             open_ = self._open = OpenSubmission(self._lock, terms, first)
             open_.payloads.extend(payloads)
+            open_.called.extend(repeat(called, count))
             if key is not None and stored:
                 open_.keys = [key]
             # Under the lock, because the machine expects growing numbers in the order of the inbox.

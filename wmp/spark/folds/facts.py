@@ -153,7 +153,8 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     peer_epoch: int | None = None
     value: int | None = None
     session: int | None = None
-    """Of the DONE; of a job that finished, the µs for which it ran."""
+    """Of the DONE; of a job that finished, the µs for which it ran; of a submission, the µs since
+    the submitter called."""
     number: int | None = None
     word: str | None = None
     other: int | None = None
@@ -170,6 +171,11 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     def process(self) -> ProcessKey:
         """The process that wrote the line."""
         return self.node, self.epoch
+
+    @property
+    def called(self) -> int:
+        """When the submitter called, on the common clock; of a submission."""
+        return self.time - max(0, self.session or 0)
 
 
 @lru_cache(65_536)

@@ -169,7 +169,7 @@ class JobFold:
                 history.granted(owner, job, attempt, peer)
                 self._grants[attempt] = (fact.peer, fact.peer_epoch)
                 self._step(JobInput.GRANT, fact)
-                if self._terms is not None:
+                if self._terms is not None and fact.terms is not None:
                     self._contradict(self._terms.grant(fact), fact)
             case "cancelling" if self._terms is not None:
                 self._contradict(self._terms.cancel(fact), fact)

@@ -64,7 +64,7 @@ class JobRows:
     def report(self, state: JobState | None) -> None:
         """Add the rows to the sink; ``state`` is the last state of the job, None if unknown."""
         begin = self.first.get("submitted")
-        if not self.sink.shows((begin or self.facts[0]).time):
+        if not self.sink.shows(self.facts[0].time if begin is None else begin.called):
             return
         for run in self._runs.values():
             self._report_run(run, self._ends.get(run))
@@ -102,14 +102,15 @@ class JobRows:
         grants = {n: lease["granted"] for n, lease in self._leases.items() if "granted" in lease}
         newest = grants[max(grants)] if grants else None
         holder = (None, None) if newest is None else (newest.peer, newest.peer_epoch)
-        wait = min([grant.time for grant in grants.values()]) - begin.time if grants else None
+        called = begin.called
+        wait = min([grant.time for grant in grants.values()]) - called if grants else None
         if request is not None and end is not None and end.time < request.time:
             request = None
-        word, total = (None, None) if end is None else (end.word, end.time - begin.time)
+        word, total = (None, None) if end is None else (end.word, end.time - called)
         sink.add(
             "jobs",
             (
-                *self.job, begin.role, _map(begin.text), begin.other, begin.value, begin.time,
+                *self.job, begin.role, _map(begin.text), begin.other, begin.value, called,
                 _time(request), _time(end), word, None if state is None else state.name.lower(),
                 len(grants), over,
                 len(self._runs), *holder, wait, total,
@@ -117,10 +118,10 @@ class JobRows:
         )  # fmt: skip
         who = (begin.role, self.job[0], holder[0], None)
         sink.count(int(len(grants) > 1), "jobs", word)
-        sink.count(0, "submitted", begin.role, begin.time // sink.length * sink.length)
-        sink.count(-begin.time, "first submission")
+        sink.count(0, "submitted", begin.role, called // sink.length * sink.length)
+        sink.count(-called, "first submission")
         if wait is not None:
-            sink.phase("queue wait", wait, begin.time, *who)
+            sink.phase("queue wait", wait, called, *who)
         if end is not None and total is not None:
             part = end.time // sink.length * sink.length
             sink.count(total, "ended", begin.role, part, word != "ok")

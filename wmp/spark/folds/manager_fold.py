@@ -144,11 +144,12 @@ class ManagerFold(ProcessFold):
                     self._note(line, lines[0])
                 case "submitted":
                     terms = None if (some := _terms(line)) == _NO_TERMS else some
-                    for job in line.ids or ():
+                    waited = line.each(line.since_call)
+                    for job, since in zip(line.ids or (), waited, strict=True):
                         self._fact(
                             line, "submitted", self._owner(line, job), job,
-                            value=line.max_worker_losses, number=_due(line), other=line.priority,
-                            role=line.role, text=line.needs, terms=terms,
+                            value=line.max_worker_losses, session=since, number=_due(line),
+                            other=line.priority, role=line.role, text=line.needs, terms=terms,
                         )  # fmt: skip
                 case "disconnected":
                     row = (line.node, line.epoch, line.link, line.at, line.n)
@@ -162,10 +163,21 @@ class ManagerFold(ProcessFold):
                     event = "asked" if line.what == "cancelled" else "declined"
                     for job in line.ids or ():
                         self._fact(line, event, self._owner(line, job), job)
+                case "leased" | "returned":
+                    self._other_protocol(line)
                 case "undelivered" if line.target is not None:
                     self._check_undelivered(line)
                     self._observe(line, Undelivered(0, self._message(line)))
             self._end_leases(line)
+
+    def _other_protocol(self, line: LineRow) -> None:
+        """Add the facts of leases of workers that speak another protocol."""
+        outcomes, leased = line.outcomes, line.what == "leased"
+        for job, attempt, outcome in jobs_of(line, outcomes):
+            self._fact(
+                line, "granted" if leased else "arrived", self._owner(line, job), job, attempt,
+                line.about_peer, line.about_epoch, 1 if leased else outcome, role=line.role,
+            )  # fmt: skip
 
     def finish(self) -> None:
         """Report which workers were served, and from when to when."""

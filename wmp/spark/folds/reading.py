@@ -43,6 +43,7 @@ FOLDED: Final = frozenset({
     "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
     "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun", "begun",
     "recall", "interrupt", "reported", "notify", "disconnected",
+    "leased", "returned",
 })  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
 _ALONE: Final = ("worker", "device")

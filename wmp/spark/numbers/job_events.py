@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.compute as pc
 from attrs import define, field
 
-from wmp.actions import End
+from wmp.actions import JOINED, End
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.journal.schema import MAX_JOBS
 from wmp.spark.folds.facts import ProcessKey
@@ -21,13 +21,13 @@ SUBMITTED, RESOLVED, RUN, FINISHED, DECLINED, GRANTED = range(6)
 """The events. A job that a manager declined, or has under another number, does not count."""
 _EVENTS: Final[Mapping[str, int]] = {
     "submitted": SUBMITTED, "resolve": RESOLVED, "run": RUN, "finished": FINISHED,
-    "decline": DECLINED, "note": DECLINED, "send": GRANTED,
+    "decline": DECLINED, "note": DECLINED, "send": GRANTED, "leased": GRANTED,
 }  # fmt: skip
 ENDS: Final = tuple(end.value for end in End)
 """The words of the column ``word``."""
 _COLUMNS: Final = (
     "event", "process", "n", "part", "at", "job", "owner", "role", "attempt", "worker", "word",
-    "lane", "size",
+    "lane", "size", "since_call",
 )  # fmt: skip
 ABSENT: Final = -1
 """Stands for a null in every column."""
@@ -77,6 +77,9 @@ class JobEvents:
         )
         take = pc.and_(pc.equal(lines["command"], "TAKE"), own)
         mask = pc.and_(wanted, pc.or_(pc.invert(sent), pc.fill_null(take, False)))
+        # The first and last line of a piece may be any note.
+        joined = pc.fill_null(pc.equal(lines["reason"], JOINED), False)
+        mask = pc.and_(mask, pc.or_(pc.not_equal(what, "note"), joined))
         self._add_events(lines.filter(mask).combine_chunks(), process[np.asarray(mask)])
 
     def _add_events(self, lines: pyarrow.Table, process: Numbers) -> None:
@@ -103,9 +106,10 @@ class JobEvents:
             "event": event, "process": process[row], "n": _integers(lines["n"])[row],
             "part": part, "at": _integers(lines["at"])[row], "job": job, "owner": owner[row],
             "role": roles[row], "attempt": attempts,
-            "worker": self._word_numbers(lines["target"])[row],
+            "worker": self._word_numbers(pc.coalesce(lines["target"], lines["about_peer"]))[row],
             "word": _ends(lines["ends"], row, part), "lane": _integers(lines["lane"])[row],
             "size": counts[row],
+            "since_call": np.maximum(_each(lines["since_call"], row, part), 0),
         }  # fmt: skip
         self._parts.append(entries)
 
@@ -113,7 +117,8 @@ class JobEvents:
         """Return all events by column, in the order of the lines of each process.
 
         Of lines with one number one counts. The owner is the manager, or its store, or, of an event
-        of a worker, the owner in the line. ``time`` is ``at`` on the wall clock of the process.
+        of a worker, the owner in the line. ``time`` is ``at`` on the wall clock of the process, or
+        when the submitter called.
         """
         if not self._parts:
             return {name: np.zeros(0, np.int64) for name in (*_COLUMNS, "time")}
@@ -133,7 +138,7 @@ class JobEvents:
         clocks = np.zeros(len(stores), np.int64)
         for number, times in self.times.items():
             clocks[number] = times.wall[1]
-        whole["time"] = whole["at"] + clocks[process]
+        whole["time"] = whole["at"] + clocks[process] - whole["since_call"]
         return whole
 
     def _add_times(self, lines: pyarrow.Table, process: Numbers) -> None:

@@ -26,10 +26,10 @@ _TEXT: Final = pyarrow.string()
 COLUMNS: Final = pyarrow.schema({
     "v": _INTEGER, "node": _TEXT, "epoch": _INTEGER, "n": _INTEGER, "at": _INTEGER,
     "wall": _INTEGER, "what": _TEXT, "kind": _TEXT, "command": _TEXT, "source": _TEXT,
-    "source_epoch": _INTEGER, "target": _TEXT, "role": _TEXT,
+    "source_epoch": _INTEGER, "target": _TEXT, "role": _TEXT, "about_peer": _TEXT,
     "owner": _TEXT, "owner_epoch": _INTEGER, "lane": _INTEGER,
     "ids": pyarrow.list_(_INTEGER), "last": _INTEGER, "attempts": pyarrow.list_(_INTEGER),
-    "ends": pyarrow.list_(_TEXT),
+    "ends": pyarrow.list_(_TEXT), "since_call": pyarrow.list_(_INTEGER), "reason": _TEXT,
 })  # fmt: skip
 _NEEDED: Final = ("v", "node", "epoch", "n", "at", "wall", "what")
 """The columns of every line."""

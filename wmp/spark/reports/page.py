@@ -15,7 +15,7 @@ from wmp.spark.folds.facts import ALWAYS
 from wmp.spark.journals.schema import PHASES, TABLES
 from wmp.spark.reports.charts import MAX_ROLES, figures, plotly, script_hash, to_json
 from wmp.spark.reports.pictures import timeline
-from wmp.spark.reports.report_data import GROUPED, ReportData, Row, name_of
+from wmp.spark.reports.report_data import GROUPED, ReportData, Row
 from wmp.spark.reports.violation_diagram import violation_diagram
 
 _LIBRARY: Final = "<!-- plotly -->"
@@ -36,7 +36,7 @@ def page(data: ReportData) -> str:
         phases=PHASES,
         grouped=GROUPED,
         clip=clip,
-        label=lambda node, epoch: _label(data, node, epoch),
+        label=data.name_of,
         quoted=lambda text: re.sub("`(.*?)`", r"“\1”", text),
         unfolded={row["name"]: row for row in reversed(data.tables["violations"])},
         diagram=lambda row: violation_diagram(row, data),
@@ -98,18 +98,18 @@ def _lists(data: ReportData) -> Mapping[str, Sequence[Row]]:
         "hops": _hops(data),
         "nodes": sorted(
             tables["nodes"],
-            key=lambda row: (row["kind"] or "", row["label"] or row["node"], row["epoch"]),
+            key=lambda row: (
+                row["kind"] or "",
+                data.name_of(row["node"], row["epoch"]),
+                row["epoch"],
+            ),
         ),
     }
 
 
 def _hops(data: ReportData) -> list[Row]:
     """Return the times of devices, with the names of the devices for readers."""
-    nodes = {node: row for (node, _), row in data.nodes.items()}
-    rows = [
-        {**row, "name": name_of(row["device"], nodes.get(row["device"]))}
-        for row in data.tables["device_hops"]
-    ]
+    rows = [{**row, "name": data.name_of(row["device"])} for row in data.tables["device_hops"]]
     return sorted(rows, key=lambda row: (row["name"], row["device"], row["direction"]))
 
 
@@ -145,9 +145,5 @@ def _workers(data: ReportData) -> list[Row]:
     by = ("worker", "worker_epoch", "resource")
     return sorted(
         _sums(rows, by, "busy", "had"),
-        key=lambda row: (_label(data, row["worker"], row["worker_epoch"]), *map(row.get, by)),
+        key=lambda row: (data.name_of(row["worker"], row["worker_epoch"]), *map(row.get, by)),
     )
-
-
-def _label(data: ReportData, node: str, epoch: int) -> str:
-    return name_of(node, data.nodes.get((node, epoch)))

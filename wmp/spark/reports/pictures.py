@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from wmp.pages.svg import Drawing, TimeScale
 from wmp.pages.template import amount, duration
-from wmp.spark.reports.report_data import ReportData, Row, name_of, rank_of
+from wmp.spark.reports.report_data import ReportData, Row, rank_of
 
 _MAX_ROWS: Final = 48
 """Limit of the processes in a picture."""
@@ -30,7 +30,11 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
     low, high = data.span
     lives = sorted(
         (row for row in data.tables["nodes"] if row["first"] <= high and row["last"] >= low),
-        key=lambda row: (rank_of(row["kind"]), row["label"] or row["node"], row["first"]),
+        key=lambda row: (
+            rank_of(row["kind"]),
+            data.name_of(row["node"], row["epoch"]),
+            row["first"],
+        ),
     )
     nodes = lives[:_MAX_ROWS]
     if not nodes:
@@ -51,7 +55,7 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
     sheet.time_axis(scale, 0, _ROW * len(nodes) + 2)
     for index, node in enumerate(nodes):
         key, y = (node["node"], node["epoch"]), index * _ROW + 3
-        name, height = name_of(node["node"], node), _ROW - 6
+        name, height = data.name_of(*key), _ROW - 6
         sheet.text(_LEFT - 10, y + 12, name, "name", "end", f"{node['node']} {node['epoch']}")
         begin, end = scale(node["first"]), scale(node["last"])
         title = f"{name}: {amount(node['lines'])} lines in {duration(node['last'] - node['first'])}"

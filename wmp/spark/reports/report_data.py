@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any, Final
@@ -26,6 +27,11 @@ _MAX_LINES: Final = 80
 _MAX_JOBS: Final = 15
 """Maximum number of the slowest, failed and requeued jobs that are listed."""
 
+_NAME: Final = 22
+"""Maximum number of characters of the name of a node."""
+_TAIL: Final = 4
+"""Characters of an identity that tell nodes with one label apart; more if they do not suffice."""
+_MAX_TAIL: Final = 12
 _KINDS: Final = ("manager", "device", "worker")
 _WHOLE: Final = (
     "activity", "bad_lines", "device_hops", "drops", "fairness", "findings", "histogram",
@@ -63,10 +69,24 @@ class ReportData:
     """The time that the report covers."""
     nodes: Mapping[tuple[str, int], Row] = field(init=False)
     """The rows of ``nodes`` by (node, epoch)."""
+    _names: Mapping[tuple[str, int | None], str] = field(init=False)
 
     @nodes.default
     def _nodes(self) -> Mapping[tuple[str, int], Row]:
         return {(row["node"], row["epoch"]): row for row in self.tables["nodes"]}
+
+    @_names.default
+    def _names_of_nodes(self) -> Mapping[tuple[str, int | None], str]:
+        return _distinct_names(self.tables["nodes"])
+
+    def name_of(self, node: str, epoch: int | None = None) -> str:
+        """Return the name of a node for people: its label, or else its identity.
+
+        Args:
+            node: The identity.
+            epoch: The process; None for any process of the node.
+        """
+        return self._names.get((node, epoch)) or clip(node, _NAME)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -88,9 +108,28 @@ class ReportData:
         return {row["phase"]: row for row in self.tables["latency"] if row["by"] == "all"}
 
 
-def name_of(node: str, row: Row | None = None) -> str:
-    """Return the name of a node for people: the label in its row of ``nodes``, or its identity."""
-    return clip((row and row["label"]) or node, 22)
+def _distinct_names(rows: Iterable[Row]) -> dict[tuple[str, int | None], str]:
+    """Return the names of processes for people, by (node, epoch) and by (node, None).
+
+    Without a label of their own all nodes of a process have one label. The end of its identity
+    follows the label of a node which another node has too.
+    """
+    labels = {(row["node"], row["epoch"]): row["label"] or row["node"] for row in rows}
+    bearers: defaultdict[str, set[str]] = defaultdict(set)
+    for (node, _), label in labels.items():
+        bearers[clip(label, _NAME)].add(node)
+    alike = {node for nodes in bearers.values() if len(nodes) > 1 for node in nodes}
+    size = _TAIL
+    while size < _MAX_TAIL and len({node[-size:] for node in alike}) < len(alike):
+        size += 1
+    names: dict[tuple[str, int | None], str] = {}
+    for (node, epoch), label in labels.items():
+        name = clip(label, _NAME)
+        if node in alike:
+            tail = node[-size:]
+            name = f"{clip(label, _NAME - 1 - len(tail))} {tail}"
+        names[node, epoch] = names[node, None] = name
+    return names
 
 
 def rank_of(kind: str | None) -> int:

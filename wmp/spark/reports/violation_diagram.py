@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from wmp.pages.sequence import Lifeline, SequenceDiagram
 from wmp.pages.template import duration
-from wmp.spark.reports.report_data import ReportData, Row, name_of, rank_of
+from wmp.spark.reports.report_data import ReportData, Row, rank_of
 
 _WIDTH: Final = 1000
 """Width that few lifelines share, so that their texts have much space."""
@@ -34,7 +34,7 @@ def violation_diagram(violation: Row, data: ReportData) -> Markup:
         (lane for lane, _ in Counter(lane for lane, _ in story).most_common(_MAX)),
         key=lambda lane: (rank_of(known[lane]["kind"] if lane in known else None), *lane),
     )
-    names = [name_of(lane[0], known.get(lane)) for lane in lanes]
+    names = [data.name_of(*lane) for lane in lanes]
     lifelines = [
         # The epoch distinguishes processes of the same name.
         Lifeline(f"{name} {epoch}" if names.count(name) > 1 else name, f"{node} {epoch}")
@@ -64,7 +64,7 @@ def violation_diagram(violation: Row, data: ReportData) -> Markup:
             reason = detail.partition("reason=")[2]
             diagram.event(index, lane, f"ignored: {reason}" if reason else "", look, whole)
         elif row["what"] == "received":
-            source = f" from {name_of(row['source'])}" if row["source"] else ""
+            source = f" from {data.name_of(row['source'])}" if row["source"] else ""
             diagram.received(index, lane, f"{words}{source} {detail}".strip(), look)
         else:
             diagram.event(index, lane, whole, look)

@@ -82,6 +82,21 @@ def test_equal_orders_share_an_event_until_it_is_taken(inbox: Inbox) -> None:
     assert keeper.ids == [1, 2, 3, 4]
 
 
+def test_each_job_keeps_the_time_at_which_its_submitter_called(inbox: Inbox) -> None:
+    submissions, keeper = Submissions(inbox.append, 100), Keeper()
+    submissions.add(keeper, [b"a"], TERMS, called=1.5)
+    submissions.add(keeper, [b"b", b"c"], TERMS, called=2.5)
+    before = time.monotonic()
+    submissions.add(keeper, [b"d"], TERMS)
+
+    (event,) = inbox.taken()
+
+    assert event.called[:3] == [1.5, 2.5, 2.5]
+    assert before <= event.called[3] <= time.monotonic()
+    submissions.add(keeper, [b"e"], TERMS, called=9.0)
+    assert inbox.taken()[0].called == [9.0]
+
+
 def test_other_orders_and_cancellations_end_a_gathering(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 100), Keeper()
     urgent = JobTerms(Kind(), 5, None, 3)
