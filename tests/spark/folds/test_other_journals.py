@@ -15,6 +15,7 @@ from tests.spark.folds.plain import fold, table
 from tests.unit.dispatcher.http_net import FakeWorker, Net, dispatcher_on, worker_on
 from tests.waiting import WAIT, wait_until
 from wmp import aio
+from wmp.dispatcher.settings import DispatcherSettings
 from wmp.gateways import Gateway, MajordomoClient, MajordomoDoor, MajordomoWorker, Titanic
 from wmp.spark.numbers.numbers_report import report_numbers
 
@@ -141,6 +142,30 @@ def test_a_lease_that_a_worker_refuses_has_its_cause(tmp_path):
     causes = {row["cause"] for row in table(fold(lines_of(journal)), "attempts")}
     assert "the worker refused the job" in causes
     jobs_of(journal)
+
+
+def test_a_job_that_was_refused_too_often_ends_with_an_error(tmp_path):
+    journal = tmp_path / "journal"
+
+    async def test() -> None:
+        net = Net()
+        settings = DispatcherSettings(max_refusals=0)
+        async with (
+            dispatcher_on(net, 8081, tmp_path / "jobs.db", settings, journal=journal),
+            net.client(8081) as client,
+        ):
+            net.apps[8082] = worker = FakeWorker()
+            worker.code = 500
+            await client.put(
+                "/dispatcher/workers/",
+                json={"hostname": "127.0.0.1", "port": 8082, "maxJobs": 1, "handlers": {"echo": 1}},
+            )
+            assert await ended(client, await created(client, "echo")) == "f"
+
+    asyncio.run(asyncio.wait_for(test(), WAIT))
+
+    (job,) = jobs_of(journal).values()
+    assert (job["role"], job["end"], job["attempts"]) == ("echo", "error", 1)
 
 
 @pytest.mark.interop

@@ -149,9 +149,12 @@ class Check:
             cause = "the worker does not know the job"
         elif self._is_forgotten(store, dispatch, worker):
             cause, recalled = (
-                f"no completion came in {self.settings.unnamed_timeout / 1000:g} s "
-                "(jobs.unnamed_timeout), and the health checks of the worker name no jobs"
-            ), True
+                (
+                    f"no completion came in {self.settings.unnamed_timeout / 1000:g} s "
+                    "(jobs.unnamed_timeout), and the health checks of the worker name no jobs"
+                ),
+                True,
+            )
         if cause is not None:
             take_back(store, dispatch, job, cause, cost=cost)
             lost.append(LostDispatch(dispatch.id, dispatch.attempt, worker, cause))

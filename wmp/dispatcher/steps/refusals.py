@@ -24,6 +24,7 @@ from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, StoredFailure
 
+_REFUSED: Final = "the worker refused the job"
 _LONGEST_WAIT: Final = 60_000
 """Milliseconds between two attempts of a job that is refused again and again."""
 
@@ -95,10 +96,10 @@ class TakeBack:
             )
             fate = "it is queued again" if wanted else "it is cancelled"
         if dispatch.worker is None:
-            lost = LostDispatch(self.id, self.attempt, None, refusal.text)
+            lost = LostDispatch(self.id, self.attempt, None, _REFUSED)
             return TakenBack(lost=lost, failed=failed)
         worker = WorkerRecord.read(store, dispatch.worker)
-        lost = LostDispatch(self.id, self.attempt, worker, refusal.text)
+        lost = LostDispatch(self.id, self.attempt, worker, _REFUSED)
         cancellation = None
         if worker is not None and refusal.begun:
             cancellation = Cancellation(worker, self.id, self.attempt, awaited=False)

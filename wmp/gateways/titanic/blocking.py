@@ -20,6 +20,7 @@ from wmp.duration import Duration
 from wmp.gateways.titanic import aio
 from wmp.gateways.titanic.aio import TitanicStatistics
 from wmp.gateways.titanic.requests import TitanicLimits
+from wmp.runtime.common.journal import Journal
 from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 from wmp.store.contract import Store
 
@@ -40,6 +41,8 @@ class Titanic(BlockingProgram[aio.Titanic]):
         in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
         limits: Limits of the stored requests: number, bytes and lifetimes; None for the defaults.
+        journal: Folder for the files of the journal, or a
+            :class:`~wmp.runtime.common.journal.Journal`. The stored requests are its jobs.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
@@ -56,6 +59,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         in_flight: int = 16,
         heartbeat: Duration = 2.5,
         limits: TitanicLimits | None = None,
+        journal: Journal | str | os.PathLike[str] | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Titanic(
@@ -65,6 +69,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
             in_flight=in_flight,
             heartbeat=heartbeat,
             limits=limits,
+            journal=journal,
             **options,
         )
         super().__init__("titanic", inner, lambda _: inner.close())
@@ -74,7 +79,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         Idempotent.
 
         Raises:
-            ConfigError: The endpoint or the store cannot be used.
+            ConfigError: The endpoint or the store cannot be used, or no journal can be written.
             StoreError: The store cannot be opened.
             TransportError: Too few file descriptors are left in this process.
             ClosedError: The server was closed.
