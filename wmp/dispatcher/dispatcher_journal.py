@@ -25,7 +25,8 @@ from wmp.dispatcher.steps.refusals import TakeBack, TakenBack
 from wmp.dispatcher.steps.taking_back import LostDispatch
 from wmp.events import Cancelled, InstanceBegun, Leased, Returned, Submitted, Ticked
 from wmp.message import Kind, Outcome, Peer
-from wmp.runtime.common.journal import Journal, Recorder
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.common.recorder import Recorder
 from wmp.runtime.node.node import make_identity, new_epoch
 
 _MAX: Final = 1000
@@ -58,7 +59,7 @@ class DispatcherJournal:
         settings = ManagerSettings(
             identity=make_identity(None), epoch=new_epoch(), label=self.label
         )
-        self._recorder = self.journal.record(settings, (), self._loop)
+        self._recorder = Recorder.begin(self.journal, settings, (), self._loop)
         self._record(InstanceBegun(store=self.store))
 
     def _record(self, event: object, *actions: object) -> None:

@@ -34,7 +34,8 @@ from wmp.gateways.titanic.requests import (
 )
 from wmp.message import Frame
 from wmp.runtime.common.checks import check_count, check_seconds
-from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
+from wmp.runtime.common.journal import CLOSE, Journal, make_journal
+from wmp.runtime.common.recorder import Recorder
 from wmp.runtime.common.threads import aside
 from wmp.runtime.manager.store_committer import open_store
 from wmp.runtime.node.node import make_identity, make_label, new_epoch
@@ -178,7 +179,7 @@ class Titanic(AsyncProgram):
         if self._folder is not None:
             label = f"titanic {make_label(None)}"
             settings = ManagerSettings(identity=make_identity(None), epoch=new_epoch(), label=label)
-            self._recorder = self._folder.record(settings, (self._endpoint,), self._loop)
+            self._recorder = Recorder.begin(self._folder, settings, (self._endpoint,), self._loop)
         self._requests = await asyncio.to_thread(
             lambda: TitanicRequests(
                 open_store(self._given), limits=self._limits, record=self._record
