@@ -13,11 +13,7 @@ from attrs import frozen
 
 from wmp.errors import DecodeError
 from wmp.lane_exchange import Begun, Finished, Recalled, Reported
-<<<<<<< HEAD
-from wmp.message import ForwardedKind, Frame, Kind, Link, Message, Peer
-=======
-from wmp.message import Frame, Kind, Link, Message, Outcome, Peer
->>>>>>> 70d52583 (Follow the file of the recorder)
+from wmp.message import ForwardedKind, Frame, Kind, Link, Message, Outcome, Peer
 from wmp.retry import Retry
 
 if TYPE_CHECKING:  # a worker process has no store, and starts sooner without these modules
