@@ -217,7 +217,7 @@ class Leased:
     ids: Sequence[int]
     attempts: Sequence[int]
     worker: Peer
-    """Name of the worker, and a number that tells processes of this name apart."""
+    """Name of the worker, and a number that differs between processes of this name."""
 
 
 @frozen

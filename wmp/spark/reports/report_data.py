@@ -30,7 +30,9 @@ _MAX_JOBS: Final = 15
 _NAME: Final = 22
 """Maximum number of characters of the name of a node."""
 _TAIL: Final = 4
-"""Characters of an identity that tell nodes with one label apart; more if they do not suffice."""
+"""Characters of an identity that show which of several nodes with one label is meant; more if
+two identities end alike.
+"""
 _MAX_TAIL: Final = 12
 _KINDS: Final = ("manager", "device", "worker")
 _WHOLE: Final = (
