@@ -12,7 +12,6 @@ from attrs import has
 import wmp.actions
 import wmp.events
 import wmp.lane_exchange
-import wmp.lane_exchange
 from wmp.journal.schema import COLUMNS, LINES, Type, what_is_wrong
 
 HEAD = {"v": 1, "node": "m", "epoch": 5, "n": 1, "step": 1, "at": 0, "wall": 0}
