@@ -13,12 +13,13 @@ import wmp.actions
 import wmp.events
 import wmp.lane_exchange
 from wmp.journal.schema import COLUMNS, LINES, Type, what_is_wrong
+from wmp.record import FrozenRecord
 
 HEAD = {"v": 1, "node": "m", "epoch": 5, "n": 1, "step": 1, "at": 0, "wall": 0}
 
 
-OMITTED = {"failedattempt", "met"}
-"""A part of ``Resolve``, and an action that the line of the PONG already shows."""
+OMITTED = {"failedattempt", "lanekind", "met"}
+"""Parts of ``Resolve`` and ``Run``, and an action that the line of the PONG already shows."""
 
 
 def what_can_happen() -> set[str]:
@@ -27,7 +28,9 @@ def what_can_happen() -> set[str]:
         value.__name__.lower()
         for module in (wmp.events, wmp.actions, wmp.lane_exchange)
         for value in vars(module).values()
-        if inspect.isclass(value) and has(value) and value.__module__ == module.__name__
+        if inspect.isclass(value)
+        and (has(value) or issubclass(value, FrozenRecord))
+        and value.__module__ == module.__name__
     }
 
 
