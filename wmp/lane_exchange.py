@@ -117,7 +117,10 @@ class Finished(FrozenRecord):
 
 
 class Recalled(FrozenRecord):
-    """These jobs of a lane had not begun and will not begin; the answer to ``Recall``."""
+    """These jobs of a lane had not begun and will not begin.
+
+    The answer to ``Recall``. A lane also hands jobs back unasked after a pause of this process.
+    """
 
     lane: int
     ids: Sequence[int]

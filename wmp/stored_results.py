@@ -31,6 +31,8 @@ __all__ = [
     "results",
 ]
 
+_PAGE: Final = 1000
+"""Number of jobs that are read at once."""
 _FIRST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.5
 """Seconds between two looks at a job for whose end somebody waits."""
@@ -303,10 +305,11 @@ class StoredResults:
             check_key(key)
         if role is not None:
             check_role(role)
-        where = JobFilter(key=key, role=role) if id is None else JobFilter(ids=[id])
         with self._lock:
-            after = -1 if id is None else id - 1
-            job = newest(self._reader.list(where, after=after, payloads=payloads))
+            if id is None:
+                id = self._newest(JobFilter(key=key, role=role))
+            jobs = [] if id is None else self._read(id, payloads)
+        job = next(iter(jobs), None)
         if job is None:
             name = f"job {id}" if key is None else f"job with the key {key!r}"
             raise KeyError(
@@ -314,6 +317,17 @@ class StoredResults:
                 "purged after its time to live"
             )
         return job
+
+    def _newest(self, where: JobFilter) -> int | None:
+        """Return the number of the job that counts; None without one."""
+        after, job = -1, None
+        while page := self._reader.list(where, after=after, limit=_PAGE):
+            job = newest(page if job is None else [job, *page])
+            after = page[-1].id
+        return None if job is None else job.id
+
+    def _read(self, id: int, payloads: bool) -> list[StoredJob]:
+        return self._reader.list(JobFilter(ids=[id]), after=id - 1, payloads=payloads)
 
     def close(self) -> None:
         """Release all resources. Idempotent."""

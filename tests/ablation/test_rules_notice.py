@@ -211,7 +211,12 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     ),
     *(
         (switch, liveness.test_a_worker_that_was_stopped_asks_before_it_begins_a_job, {})
-        for switch in (worker_side.late_start, worker_side.early_answer)
+        for switch in (worker_side.late_start, worker_side.early_answer, worker_side.any_answer)
+    ),
+    (
+        worker_side.jobs_stay_on_lanes,
+        liveness.test_jobs_that_wait_on_a_lane_are_recalled_after_a_pause,
+        {},
     ),
     (worker_side.ack_bound, streams.test_an_ack_for_a_number_never_sent_is_ignored, {}),
     (

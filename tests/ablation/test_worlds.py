@@ -21,6 +21,7 @@ STALE, CAUSE, TWICE = "no stale result", "leases are lost for a cause", "executi
 LOSSES = "worker losses are kept"
 RUNS = "runs are counted"
 RIVALS = "one process for each identity"
+PAUSE = "a pause ends with a question"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.session_of_results, {CAUSE, ENDS}, (351, 395)),
@@ -55,6 +56,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.admission, {MEET, ENDS, CRASH}, (21, 68, 83)),
     (worker_side.every_refusal, {RIVALS}, (31, 19, 29)),
     (worker_side.silent_link, {MEET, RIVALS}, (29, 31, 24, 69)),
+    (worker_side.late_start, {PAUSE}, (63, 300)),
 ]
 """The switch, the invariants that may break with it, and seeds of worlds in which one breaks."""
 

@@ -430,3 +430,19 @@ def early_answer(patch: Patch) -> None:
     """WMP-9.22: a worker that asks begins jobs before the answer."""
     start = RunQueue.start
     patch.setattr(RunQueue, "start", lambda self, now, questioned=(): start(self, now))
+
+
+def any_answer(patch: Patch) -> None:
+    """WMP-9.22: a worker takes any PONG for the answer to its question."""
+    pong = WorkerMachine._pong
+
+    def believe(self: WorkerMachine, manager: RemoteManager, message: Any, now: float) -> None:
+        manager.asking = 0
+        pong(self, manager, message, now)
+
+    patch.setattr(WorkerMachine, "_pong", believe)
+
+
+def jobs_stay_on_lanes(patch: Patch) -> None:
+    """WMP-9.22: a worker that was stopped leaves jobs on lanes, where they begin."""
+    patch.setattr(Executions, "recall", lambda self, manager: None)

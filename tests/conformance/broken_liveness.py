@@ -41,6 +41,9 @@ class SleepsWhileItWorks(Bend):
         return bool(testee._lanes)
 
 
+switched(W, "WMP-9.22", worker_side.late_start, "asks nothing after a pause")
+switched(W, "WMP-9.22", worker_side.early_answer, "begins jobs before its question is answered")
+switched(W, "WMP-9.22", worker_side.any_answer, "takes any PONG for the answer to its question")
 switched(W, "WMP-9.6", worker_side.older_epoch, "listens to an older epoch")
 switched(W, "WMP-9.7", worker_side.newer_epoch, "takes a newer epoch for the older")
 

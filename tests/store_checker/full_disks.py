@@ -52,15 +52,17 @@ class FullDisks:
             code = run.wait()
             if code > 0:
                 raise Broken("stuck: jobs cannot end on a full disk")
-            if not by_jobs and draw.random() < 0.5:
+            taken = not by_jobs and draw.random() < 0.5
+            if taken:
                 mount.fill()  # what the killed process had freed
-            self._finish(path, ledger, mount)
+            waited = self._finish(path, ledger, mount, taken)
         finally:
             ledger.close()
             mount.close()
             shutil.rmtree(folder, ignore_errors=True)
         what = "jobs" if by_jobs else "another program"
-        return f"filled by {what}, {'killed' if code else 'ended'}"
+        took = ", and the other program took the reserve" if waited else ""
+        return f"filled by {what}, {'killed' if code else 'ended'}{took}"
 
     def _fill(self, path: Path, log: Path, seed: int, mount: SmallMount | None) -> None:
         draw, ledger = random.Random(seed), Ledger(log)
@@ -83,27 +85,52 @@ class FullDisks:
                 reserved = client.reserve(2)
                 client.change(StoredJobInput.RELEASE, reserved.ids, reserved.attempts)
 
-    def _finish(self, path: Path, ledger: Ledger, mount: SmallMount) -> None:
-        """Start on the full disk, end all jobs, purge them, and go on when there is space."""
+    def _finish(self, path: Path, ledger: Ledger, mount: SmallMount, taken: bool) -> bool:
+        """Start on the full disk and end all jobs there.
+
+        Args:
+            path: The path of the store.
+            ledger: The log of its instances.
+            mount: The disk.
+            taken: Whether another program may have taken the reserve that the store had given up.
+                Then the store may wait for space, and must lose nothing.
+
+        Returns:
+            Whether the store waited for space.
+        """
         try:
-            store = SqliteStore(path, durability="process", reserve=_MIB, grace=0.0)
-            try:
-                ledger.compare(store)
-                client = Client(store, b"starts")
-                ledger.finish(client)
-                ledger.compare(store)
-                while jobs := store.list(limit=500):
-                    client.change(StoredJobInput.FORGET, [job.id for job in jobs])
-                mount.free()
-                mount.resize(16 * _MIB)
-                if not all(client.add(b"new ", keys=["new"])):
-                    raise Broken("stuck: there is space, and the store refuses a new job")
-                if damages := store.check():
-                    raise Broken(f"wrong: {damages}")
-            finally:
-                store.close()
+            self._end_all(path, ledger, mount)
+            return False
+        except StoreFull as error:
+            if not taken:
+                raise Broken(f"unusable: {error}") from error
         except StoreError as error:
             raise Broken(f"unusable: {error}") from error
+        mount.free()
+        try:
+            self._end_all(path, ledger, mount)
+        except StoreError as error:
+            raise Broken(f"unusable although there is space: {error}") from error
+        return True
+
+    def _end_all(self, path: Path, ledger: Ledger, mount: SmallMount) -> None:
+        """End all jobs, purge them, and go on when there is space."""
+        store = SqliteStore(path, durability="process", reserve=_MIB, grace=0.0)
+        try:
+            ledger.compare(store)
+            client = Client(store, b"starts")
+            ledger.finish(client)
+            ledger.compare(store)
+            while jobs := store.list(limit=500):
+                client.change(StoredJobInput.FORGET, [job.id for job in jobs])
+            mount.free()
+            mount.resize(16 * _MIB)
+            if not all(client.add(b"new ", keys=["new"])):
+                raise Broken("stuck: there is space, and the store refuses a new job")
+            if damages := store.check():
+                raise Broken(f"wrong: {damages}")
+        finally:
+            store.close()
 
 
 class FullServers:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +20,15 @@ from wmp.store.sqlite.sqlite_store import SqliteStore
 
 __all__ = ["Restorations"]
 
+_CALLS: Final = frozenset(
+    {"open", "os.chmod", "os.link", "os.remove", "os.rename", "os.truncate", "sqlite3.connect"}
+)
+"""The events of Python that change files of a restoration, or come before a change."""
+
 _WAYS: Final = (
     "by the command",
     "by the command, killed",
+    "by the command, killed at a call",
     "by cp",
     "by mv",
     "by mv under a process",
@@ -38,6 +46,22 @@ def content(path: Path) -> dict[str | None, tuple[Any, ...]]:
     return {job.key: (job.id, job.state, job.payload, job.result) for job in jobs}
 
 
+def _restore_until(copy: Path, path: Path, calls: int) -> None:
+    """Restore a store; kill this process before the call with a number that changes its files."""
+    left = calls
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event not in _CALLS or not str(arguments[0]).startswith(str(path.parent)):
+            return
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    sys.addaudithook(count)
+    restore_store(copy, path)
+
+
 class Restorations:
     """One store for each try: jobs, a backup, more jobs, and the backup in its place."""
 
@@ -45,6 +69,8 @@ class Restorations:
         self._folder = folder
         self._longest = 0.1
         """Seconds of a restoration that nobody killed."""
+        self._calls = 0
+        """Number of calls that change files in a restoration; 0 before the first."""
 
     def play(self, number: int, draw: random.Random) -> str:
         """Make one try; return the way of the restoration.
@@ -102,6 +128,11 @@ class Restorations:
             restore_store(copy, path)
             self._longest = max(self._longest, time.monotonic() - began)
             return "restored"
+        if way == "by the command, killed at a call":
+            if not self._calls:
+                self._calls = self._count_calls(copy, path.with_name("other.db"))
+            run = Forked(_restore_until, copy, path, draw.randrange(self._calls))
+            return self._after_kill(path, copy, contents) if run.wait() < 0 else "not killed"
         if way == "by the command, killed":
             run = Forked(restore_store, copy, path)
             run.kill_at(draw.random() * self._longest * 1.1)
@@ -118,6 +149,15 @@ class Restorations:
         if way == "by mv under a process":
             return self._replaced_under_a_process(path, copy, part)
         return self._moved_and_back(path, part, contents[1])
+
+    def _count_calls(self, copy: Path, path: Path) -> int:
+        """Return the number of calls of a restoration over another store."""
+        shutil.copyfile(copy, path)
+        calls = 0
+        while Forked(_restore_until, copy, path, calls).wait() < 0:
+            calls += 1
+            restore_store(copy, path)
+        return calls
 
     def _after_kill(
         self, path: Path, copy: Path, contents: tuple[dict[Any, Any], dict[Any, Any]]

@@ -338,6 +338,7 @@ class Worker(AsyncServer[WorkerSettings]):
                 machine,
                 executors=watch,
                 gather=machine.gather,
+                lanes_until=(pool.begins_until, machine.begins_until),
                 link_events=True,
                 owed=self._owed,
                 on_halt=self._halted,

@@ -69,6 +69,10 @@ INVARIANTS: Mapping[str, str] = {
         "a worker stops as superseded only while another process has its identity; of two such "
         "processes, the process that no manager serves stops"
     ),
+    "a pause ends with a question": (
+        "a worker that sent nothing to a manager for its `max_silence` begins no job of this "
+        "manager before the manager has answered the worker's question"
+    ),
     "standby is kept": "a manager on standby sends no WAKE and no TAKE",
     "a pair serves": (
         "when the faults have ended, one manager of a pair serves, and the other is on standby"

@@ -10,7 +10,7 @@ import pytest
 import wmp
 from tests.unit.store.stores import Client, Clock, sqlite_store
 from tests.waiting import WAIT
-from wmp import codec
+from wmp import codec, stored_results
 from wmp.errors import (
     ConfigError,
     JobCancelled,
@@ -157,6 +157,17 @@ def test_a_key_of_two_roles_needs_the_role(path):
         with pytest.raises(wmp.ConfigError, match="'a', 'b'; name the role"):
             results.get(key="k")
         assert [results.get(key="k", role=role) for role in ("a", "b")] == [b"a", b"b"]
+
+
+def test_of_very_many_jobs_with_one_key_the_newest_counts(client, results, monkeypatch):
+    monkeypatch.setattr(stored_results, "_PAGE", 2)
+    ids = []
+    for number in range(5):
+        ids += client.add(b"x", keys=["k"])
+        client.reserve()
+        client.change(Input.SUCCEED, [ids[-1]], [1], payloads=[b"%d" % number])
+    assert results.job(key="k").id == ids[-1]
+    assert results.get(key="k") == b"4"
 
 
 # -- handles

@@ -449,6 +449,14 @@ class SocketWire:
     def restart(self) -> bool:
         return False  # the command of a testee names no store that would outlive its process
 
+    def stop(self) -> bool:
+        # A process that continues reads its clock before its sockets, and may then give up the
+        # manager of the kit as silent. It would owe the manager no question.
+        return False
+
+    def resume(self) -> None:
+        pass
+
     def drain(self) -> None:
         self._drained = True
         if self._process is None:

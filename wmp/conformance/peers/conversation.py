@@ -8,7 +8,8 @@ checks every message of the testee against the rules that hold at all times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -265,6 +266,23 @@ class Conversation:
         self.remark(f"submit {name} role={role}{options}")
         self.wire.submit(job)
         return name
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the process of the testee while the body runs. Messages to the testee wait.
+
+        Raises:
+            Unimplemented: The kit cannot stop this testee.
+        """
+        self.settle()
+        self.remark("the process of the testee is stopped")
+        if not self.wire.stop():
+            self.unimplemented("the kit stops only a machine of this library, in virtual time")
+        try:
+            yield
+        finally:
+            self.wire.resume()
+        self.remark("the process of the testee goes on")
 
     def restart(self) -> None:
         """End the testee without a word, and start it again with its store.

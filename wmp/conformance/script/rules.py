@@ -100,7 +100,6 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("worker", "WMP-6.35"): _BEGINNINGS,
     ("worker", "WMP-3.16"): _STARTS,
     ("worker", "WMP-9.17"): "a worker sends beats only while its own process does not run",
-    ("worker", "WMP-9.22"): "the kit cannot stop the process of a worker",
     ("manager", "WMP-4.18"): "the jobs that the kit submits all need one slot",
     ("manager", "WMP-4.19"): "each manager chooses its own limit of leases",
     ("worker", "WMP-14.10"): "a worker sends PING to these managers in every interval anyway",

@@ -88,6 +88,9 @@ class VirtualWire:
     _dialled: int = 0
 
     _started: bool = False
+    _stopped: bool = False
+    _waiting: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque)
+    """Messages for a stopped testee."""
 
     def stalled(self, evident: bool) -> str:
         return ""
@@ -110,6 +113,9 @@ class VirtualWire:
         self._open.pop(self._link(connection), None)
 
     def send(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        if self._stopped:
+            self._waiting.append((connection, frames))
+            return
         link = self._link(connection)
         if connection not in (self._open.get(link), self._taken(connection.endpoint)):
             return
@@ -122,7 +128,7 @@ class VirtualWire:
                 raise Broken(
                     "WMP-10.1", "the testee ended during the case; expected it to run until the end"
                 )
-            due = self.testee.deadline()
+            due = None if self._stopped else self.testee.deadline()
             if due is None or due > until:
                 self._now = max(self._now, until)
                 return None
@@ -154,6 +160,15 @@ class VirtualWire:
         if again is not None:
             self._call(again)
         return again is not None
+
+    def stop(self) -> bool:
+        self._stopped = True
+        return True
+
+    def resume(self) -> None:
+        self._stopped = False
+        while self._waiting:
+            self.send(*self._waiting.popleft())
 
     def drain(self) -> None:
         assert isinstance(self.testee, WorkerTestee)

@@ -149,6 +149,15 @@ class Wire(Protocol):
         """End the testee without a word, and start it again with its store; return whether this
         is possible."""
 
+    def stop(self) -> bool:
+        """Stop the process of the testee, as SIGSTOP does; return whether this is possible.
+
+        Messages to the testee wait until :meth:`resume`.
+        """
+
+    def resume(self) -> None:
+        """Let a stopped testee go on. Idempotent."""
+
     def drain(self) -> None:
         """Let the testee finish its jobs, send BYE and end."""
 

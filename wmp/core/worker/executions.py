@@ -276,10 +276,20 @@ class Executions:
         text = f"{_too_long(lane, job)}; its handler still runs".encode()
         codec = lane.kind.codec
         self._refuse(held.manager, held.owner, codec, [job], attempts, Outcome.OVERRUN, text)
-        # the jobs behind this job would have to wait for its end
-        behind = [id for id in lane.ids if held.step(id, ExecutionInput.UNSTARTED) is not None]
-        if behind:
-            self.outbound.actions.append(Recall(number, behind))
+        self._recall(lane)  # the jobs behind this job would have to wait for its end
+
+    def recall(self, manager: bytes) -> None:
+        """Take back the jobs of a manager that wait on lanes (WMP-9.22)."""
+        for lane in self.lanes:
+            if lane.held.manager == manager and not lane.lost:
+                self._recall(lane)
+
+    def _recall(self, lane: RunningLane) -> None:
+        """Ask a lane for the jobs that have not begun."""
+        step = lane.held.step
+        unbegun = [id for id in lane.ids if step(id, ExecutionInput.UNSTARTED) is not None]
+        if unbegun:
+            self.outbound.actions.append(Recall(lane.number, unbegun))
 
     def finished(self, event: Finished, now: float) -> None:
         """Record results from a lane."""

@@ -15,6 +15,7 @@ dropped with a reason, and answered with ERROR where the specification requires 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, assert_never
 
 from attrs import define, evolve, field
@@ -215,6 +216,16 @@ class WorkerMachine:
     def interval(self) -> float:
         """Return the shortest of the intervals of PING to the known managers, in seconds."""
         return self._links.shortest(self._links.managers.values())
+
+    def begins_until(self) -> float:
+        """Return the time until which lanes may begin jobs if this worker sends nothing more.
+
+        After this time a manager may have given the worker up, and the jobs may have ended
+        elsewhere. So lanes hand back the jobs that they have not begun (WMP-9.22).
+        """
+        managers = self._links.managers.values()
+        silences = (m.sent_at + m.max_silence for m in managers if m.stream is not None)
+        return min(silences, default=inf)
 
     def beats(self) -> list[tuple[int, float, Message]]:
         """Return the beats that another process may send while this worker cannot (WMP-9.17).

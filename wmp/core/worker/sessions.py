@@ -278,13 +278,17 @@ class Sessions:
 
     def look_back(self, now: float) -> None:
         """Ask the managers to which this worker sent nothing for their ``max_silence``: the worker
-        was stopped, and they may have given it up (WMP-9.22)."""
+        was stopped, and they may have given it up (WMP-9.22).
+
+        Jobs that wait on lanes come back, and their managers give them again.
+        """
         for manager in self.links.managers.values():
             paused = now - manager.sent_at >= manager.max_silence
             if paused and not manager.asking and manager.stream is not None:
                 self.last_question += 1
                 manager.asking = self.last_question
                 self._list_jobs(manager, now)
+                self.executions.recall(manager.identity)
 
     def check_link(self, link: LinkState, now: float) -> None:
         """Replace a silent link.

@@ -84,6 +84,9 @@ _BATCH = 256
 _STALL = 0.05
 """Seconds until the next ``Ticked`` for a machine whose deadline has passed."""
 
+_RENEWAL = 0.02
+"""Seconds between two renewals of the time until which lanes may begin jobs."""
+
 _CATCH_UP = 0.5
 """Seconds for which messages go before ``Ticked``; afterwards they take turns with it."""
 
@@ -126,6 +129,7 @@ class Driver:
         recorder: Writes the node's journal; None without one.
         watchers: Called with event, actions and time of each step of the machine; never raise.
         lost: Called with the number of a DEALER whose connection ended; None for no call.
+        lanes_until: The time until which lanes may begin jobs, and what computes it (WMP-9.22).
         dialed: The upper ROUTER of a device, for the links of managers that dialed in.
     """
 
@@ -156,6 +160,7 @@ class Driver:
         recorder: Recorder | None = None,
         watchers: Sequence[StepWatcher] = (),
         lost: Callable[[int], None] | None = None,
+        lanes_until: tuple[Any, Callable[[], float]] | None = None,
         dialed: UpperRouter | None = None,
     ) -> None:
         self.machine = machine
@@ -203,6 +208,7 @@ class Driver:
             local_ids=self._local_ids,
             dialed=dialed,
         )
+        self._lanes_until, self._renew_at = lanes_until, 0.0
         self._resting = False
         """Whether the node does not read its ROUTER, because it dropped too many messages."""
         self._gather = gather
@@ -236,7 +242,6 @@ class Driver:
         self._sockets.start()
         if self._gate is not None:
             self._loop.add_reader(self._gate.descriptor, self._gate.answer)
-            # A client's question that came before the reader was added would never wake the loop.
             self._gate.answer()
         self._inbox.schedule()
 
@@ -252,7 +257,6 @@ class Driver:
 
     def take_all_posted(self) -> None:
         """Let the machine take the events posted so far now; call this on the loop."""
-        # Entries that are posted during this call wait for the next turn.
         for _ in range(1 + len(self._inbox.entries) // _BATCH):
             self._take_posted()
 
@@ -280,7 +284,6 @@ class Driver:
         self._sockets.unwatch()
 
     def _loop_closed(self) -> None:
-        # The node ended together with its loop, so no machine will take the entry.
         self.running = False
 
     def statistics(self) -> dict[str, int]:
@@ -317,6 +320,9 @@ class Driver:
             self._take_late()
             if self._ended():
                 return
+            if self._lanes_until is not None and self._now >= self._renew_at:
+                value, compute = self._lanes_until
+                value.value, self._renew_at = compute(), self._now + _RENEWAL
             touched = self._send_queue.touched
             for port in touched:
                 if port.readable():
@@ -342,8 +348,7 @@ class Driver:
         self._feed(Disconnected(routing_id))
 
     def _ended(self) -> bool:
-        # A method, because a type checker would assume in ``_turn`` that the attribute never
-        # changes.
+        # A method: a type checker would assume in ``_turn`` that the attribute never changes.
         return not self.running
 
     def _take_posted(self) -> None:
@@ -386,8 +391,7 @@ class Driver:
             direct = router and self._local_ids is None
             ignored = self._throttle.ignored(self._clock()) if direct else ()
             for count in range(_BATCH):
-                # In most cases there is one message, and a check for more is cheaper than a receive
-                # that fails.
+                # A check for a second message is cheaper than a receive that fails.
                 if count == 1 and not port.readable():
                     self._send_queue.touched.pop(port, None)
                     break
@@ -483,7 +487,6 @@ class Driver:
         self._feed(Ticked())
 
     def _take_late(self) -> None:
-        # The number of entries is bounded: entries that they cause wait for the next turn.
         for _ in range(len(self._late)):
             self._feed(self._late.popleft())
 
@@ -508,8 +511,7 @@ class Driver:
             for watch in self._watchers:
                 watch(event, (Drop("defect", detail=repr(error)),), now)
             if not isinstance(event, self.from_peers):
-                # Peers must not be able to stop a node (WMP-10.1). After the failure of any other
-                # event a submitter or a handler might wait for ever.
+                # Peers must not stop a node (WMP-10.1). Others might wait for ever.
                 self._halt(error)
             return
         for watch in self._watchers:
@@ -612,7 +614,6 @@ class Driver:
         self._send_queue.touched.pop(old, None)
         lost = self._send_queue.forget(link)
         if lost:
-            # When the link is open again, the streams continue after the last acknowledged message.
             self._count(
                 "reconnected", f"dropped {counted(lost, 'message')} that waited in the old socket"
             )
@@ -628,8 +629,7 @@ class Driver:
         if garbled:
             # A flood may have left thousands of frames, whose answers no peer would receive.
             self._throttle.ignore(self._link(routing_id), self._clock())
-        # Last messages of the closed connection may still wait in the socket. They are received
-        # first.
+        # Last messages of the closed connection may still wait, and are received first.
         router = self._sockets.router
         if self._link_events and router is not None:
             self._parted.append(routing_id)

@@ -15,8 +15,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from math import inf
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from wmp.lane_exchange import Begun, Finished, Interrupt, LaneKind, Recall, Recalled, Reported, Run
@@ -47,7 +48,15 @@ ENDING: Final = 2
 """Index of a mark: 1 when the child ends because of SIGTERM."""
 FILLED: Final = 3
 """Index of a mark: number of used bytes of the result buffer. The child writes it."""
-MARKS: Final = 4
+STOPPED: Final = 4
+"""Index of a mark: number of messages that keep jobs from beginning. The parent writes it."""
+UNTIL: Final = 5
+"""Index of a mark: microseconds until which jobs may begin; 0 for no limit. The parent writes it.
+"""
+MARKS: Final = 6
+
+STOPS: Final = frozenset({"recall", "interrupt"})
+"""The first words of messages that keep jobs from beginning."""
 
 MARK_BYTES: Final = 8 * MARKS
 """Number of bytes of the marks, which begin the shared memory. The result buffer is behind them."""
@@ -158,6 +167,26 @@ def _terminate(mark: memoryview[int], number: int, frame: Any) -> None:
         raise Terminated(128 + number)
 
 
+class _ParentsTime:
+    """A time in shared memory, which the parent moves."""
+
+    def __init__(self, mark: memoryview[int]) -> None:
+        self._mark = mark
+
+    @property
+    def value(self) -> float:
+        return self._mark[UNTIL] / 1e6 or inf
+
+
+class _ChildLanes(LocalExecutor):
+    """The lanes of a child, which can hand back jobs that the parent has not recalled."""
+
+    send: Callable[[tuple[Any, ...]], bool]
+
+    def hand_back(self, lane: int, ids: list[int]) -> None:
+        self.send(("unbegun", lane, ids))
+
+
 class _Child:
     def __init__(
         self,
@@ -175,7 +204,12 @@ class _Child:
         self._left = max_jobs
         """Number of jobs that may still begin; None for no limit."""
         self._send = send
-        self._lanes = LocalExecutor(self._post, doing=lambda text: send(("doing", text)))
+        self._lanes = _ChildLanes(self._post, doing=lambda text: send(("doing", text)))
+        self._lanes.send = send
+        self._lanes.begins_until = _ParentsTime(mark)
+        self._stopped = 0
+        """Number of the parent's messages ``STOPS`` that were obeyed."""
+        self._obeyed = Condition()
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
         # A daemon thread, because it still waits in ``recv`` when this process ends.
         Thread(target=self._listen, name="wmp-parent", daemon=True).start()
@@ -242,8 +276,10 @@ class _Child:
                 case ("recall", number, ids):
                     if not self._lanes.recall(Recall(number, ids)):
                         self._post(Recalled(number, ()))
+                    self._obey()
                 case ("interrupt", number, ids):
                     self._lanes.interrupt(Interrupt(number, ids))
+                    self._obey()
                 case ("close",):
                     self._end()
         # The parent has ended. Handlers can read their flag; after the grace this process ends.
@@ -255,10 +291,26 @@ class _Child:
             except Exception:  # noqa: BLE001 — no process is left to report it to
                 pass
 
+    def _obey(self) -> None:
+        """Let jobs begin again after a message that kept jobs from beginning."""
+        with self._obeyed:
+            self._stopped += 1
+            self._obeyed.notify_all()
+
+    def _read_all(self) -> None:
+        """Wait until the other thread has read all messages that keep jobs from beginning.
+
+        This process may have been stopped, and the jobs may have ended meanwhile.
+        """
+        with self._obeyed:
+            self._obeyed.wait_for(lambda: self._stopped == self._mark[STOPPED])
+
     def _marking(self, lane: Lane) -> Any:
         remove, mark, put = lane.pending.remove, self._mark, self._results.put
 
         def begin(id: int) -> None:
+            if mark[STOPPED] != self._stopped:
+                self._read_all()
             # A handler delayed the end of this process; with the end of its job the process ends.
             if mark[ENDING]:
                 raise KeyError(id)

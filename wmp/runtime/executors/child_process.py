@@ -10,12 +10,23 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from math import inf
 from multiprocessing import resource_tracker, spawn
 from typing import Any, Final
 
 from wmp.errors import ConfigError
 from wmp.runtime.executors.assignment import Assignment
-from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARK_BYTES, main
+from wmp.runtime.executors.child_main import (
+    BEGUN,
+    CONDEMNED,
+    ENDING,
+    FILLED,
+    MARK_BYTES,
+    STOPPED,
+    STOPS,
+    UNTIL,
+    main,
+)
 from wmp.runtime.executors.handler_imports import depth_below
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import passed_level
@@ -154,12 +165,19 @@ class ChildProcess:
         self._mark[BEGUN] = self._mark[CONDEMNED] = 0
         self.results.clear()
 
+    def let_begin(self, until: float) -> None:
+        """Let jobs begin until a time on the monotonic clock."""
+        self._mark[UNTIL] = 0 if until == inf else round(until * 1e6)
+
     def is_open(self) -> bool:
         """Return whether the child's end of the socket may still be open."""
         return self._open
 
     def send(self, message: tuple[Any, ...]) -> bool:
         """Send a message without waiting; return whether bytes are left in ``backlog``."""
+        if message[0] in STOPS:
+            # A child that was stopped must not begin a job before it has read this message.
+            self._mark[STOPPED] += 1
         self.backlog.append(memoryview(pack(message)))
         if len(self.backlog) == 1:
             self.write()

@@ -95,6 +95,13 @@ def _rows(event: Finished, rows: Sequence[int]) -> Finished:
     )
 
 
+class MovingTime(Protocol):
+    """A time that another thread or another process moves."""
+
+    @property
+    def value(self) -> float: ...
+
+
 class LaneHost(Protocol):
     """The executor of a lane, with the parts that the lane uses."""
 
@@ -105,6 +112,11 @@ class LaneHost(Protocol):
     """Maximum number of bytes of one result."""
     doing: Callable[[str], object]
     """Takes a text about present work. If the process ends, its parent adds this text."""
+    begins_until: MovingTime
+    """Time until which jobs may begin (WMP-9.22); worker processes share it with their parent."""
+
+    def hand_back(self, lane: int, ids: list[int]) -> None:
+        """Report jobs of a lane that will not begin although nobody recalled them."""
 
 
 class Lane:
@@ -192,6 +204,17 @@ class Lane:
         """Begin no further job and raise every flag, because the executor closes."""
         self.pending.clear()
         self.cancelled.update(self.action.ids)
+
+    # -- by the runner's thread -------------------------------------------------------------
+
+    def hand_back(self) -> None:
+        """Hand back the jobs that have not begun, because the worker did not run for too long.
+
+        A manager may have given the worker up, and the jobs may have ended elsewhere (WMP-9.22).
+        """
+        taken = self.recall(self.action.ids)
+        if taken:
+            self.host.hand_back(self.number, taken)
 
     # -- by the threads of the reporter and the runner --------------------------------------
 
@@ -369,7 +392,7 @@ async def run_lane_async(lane: Lane) -> None:
     handler: object = call
     prepare = handler.prepare if isinstance(handler, Prepared) else None
     done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
-    reporter = lane.host.reporter
+    reporter, begins_until = lane.host.reporter, lane.host.begins_until
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
     result: Any
     limited = action.limits is not None
@@ -386,6 +409,9 @@ async def run_lane_async(lane: Lane) -> None:
         if done and not lane.watched:
             # Results must not wait for the jobs behind them.
             reporter.watch(lane)
+        if begins_until.value <= monotonic():
+            lane.hand_back()
+            break
         try:
             begin(id)
         except KeyError:

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from wmp.lane_exchange import Interrupt, Recall, Recalled, Run
 from wmp.runtime.common.threads import ThreadEnded
-from wmp.runtime.executors.handler_calls import Lane, PoolEvent, PostEvent, cancelled, run_lane
+from wmp.runtime.executors.handler_calls import (
+    Lane,
+    MovingTime,
+    PoolEvent,
+    PostEvent,
+    cancelled,
+    run_lane,
+)
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.reporter import Reporter
 from wmp.vocabulary import Limits
+
+
+class SettableTime:
+    """A time, at first without end."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = inf
 
 
 class LocalExecutor:
@@ -33,6 +50,8 @@ class LocalExecutor:
         self.doing: Callable[[str], object] = doing or _keep_silent
         self.lanes: dict[int, Lane] = {}
         self.reporter = Reporter(self.thread_ended)
+        self.begins_until: MovingTime = SettableTime()
+        """Time until which jobs may begin (WMP-9.22)."""
 
     def thread_ended(self, ended: ThreadEnded) -> None:
         """Report the unexpected end of a thread."""
@@ -48,6 +67,10 @@ class LocalExecutor:
             return False
         self.post(Recalled(action.lane, lane.recall(action.ids)))
         return True
+
+    def hand_back(self, lane: int, ids: list[int]) -> None:
+        """Report jobs that will not begin although nobody recalled them."""
+        self.post(Recalled(lane, ids))
 
     def interrupt(self, action: Interrupt) -> bool:
         lane = self.lanes.get(action.lane)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from wmp.codec import pack_error
 from wmp.errors import ConfigError
@@ -30,6 +30,9 @@ class LaneExecutor(Protocol):
 
     Only the driver's thread calls the methods; only ``close`` may wait.
     """
+
+    begins_until: Any
+    """Time until which jobs may begin (WMP-9.22)."""
 
     def start(self) -> None: ...
 
@@ -79,6 +82,12 @@ class Pool:
         self._post = post
         self._max_result = max_result
         self._closed = False
+        self.begins_until = self._coroutines.begins_until = self._plain.begins_until
+        """Time on the monotonic clock until which lanes begin jobs; later they hand jobs back.
+
+        After this time a manager may have given the worker up, because the worker has sent nothing
+        (WMP-9.22).
+        """
         self.before_run: Callable[[], object] | None = None
         """Called once, before the next lane starts."""
         self.newest: Run | None = None

@@ -18,6 +18,7 @@ import atexit
 import logging
 import multiprocessing
 from collections import deque
+from math import inf
 from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Final
@@ -61,6 +62,24 @@ def _imports_main(handler: Handler) -> bool:
     return bool(getattr(owner, "imports_main", True))
 
 
+class _ChildrensTime:
+    """The time until which jobs may begin, in memory that the children share (WMP-9.22)."""
+
+    def __init__(self, executor: ProcessExecutor) -> None:
+        self._executor, self._value = executor, inf
+
+    @property
+    def value(self) -> float:
+        return self._value
+
+    @value.setter
+    def value(self, until: float) -> None:
+        with self._executor._lock:
+            self._value = until
+            for child in self._executor._children:
+                child.let_begin(until)
+
+
 class ProcessExecutor:
     """``slots`` worker processes, each with one lane at a time."""
 
@@ -78,6 +97,7 @@ class ProcessExecutor:
         self._limits = limits
         self._max_result = max_result
         self._handlers = b""
+        self.begins_until = _ChildrensTime(self)
         self._imports_main = True
         """Whether a handler may need the main module of this program."""
         self._lock = Lock()
@@ -355,6 +375,7 @@ class ProcessExecutor:
             self._selector.add(child)
             with self._lock:
                 self._children.append(child)
+                child.let_begin(self.begins_until.value)
                 if self._stopping():
                     self._send(child, ("close",))
 
@@ -403,6 +424,14 @@ class ProcessExecutor:
                         assignment.take(ids)
                         self._forget_if_empty(assignment)
                     event = Recalled(number, ids)
+            case ("unbegun", number, ids):
+                with self._lock:
+                    assignment = child.assignment
+                    if assignment is None or assignment.number != number:
+                        return
+                    ids = assignment.take(ids)
+                    self._forget_if_empty(assignment)
+                event = Recalled(number, ids)
             case ("begun", number, id):
                 event = Begun(number, id)
             case ("reported", number, id, fraction, text):

@@ -363,6 +363,7 @@ class Node:
         forwards: bool = False,
         link_events: bool = False,
         owed: Callable[[int], bool] | None = None,
+        lanes_until: tuple[Any, Callable[[], float]] | None = None,
         make_driver: Callable[..., Driver] = Driver,
         on_halt: Callable[[Exception | None], None] | None = None,
     ) -> Driver:
@@ -447,6 +448,7 @@ class Node:
             forwards=forwards,
             link_events=link_events,
             owed=owed,
+            lanes_until=lanes_until,
             gate=gate,
             recorder=self._recorder,
             watchers=self.watchers,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from attrs import define, field
 
 from wmp.checks.job_history import History
-from wmp.message import Outcome
+from wmp.message import Outcome, Peer
 from wmp.runtime.executors.handlers import BEGAN
 from wmp.testing.simulator.agenda import Agenda
 from wmp.testing.simulator.fleet import SimulatedFleet
@@ -52,6 +52,8 @@ class LaneRunner:
     history: History
     trace: Trace
     handlers: LaneHandlers = field(init=False)
+    on_begun: Callable[[Peer, Peer, int], None] | None = field(default=None, init=False)
+    """Called with the worker, its manager and the number of each job that begins."""
     begun: Counter[str] = field(factory=Counter, init=False)
     """Number of executions by worker."""
     slow: dict[str, float] = field(factory=dict, init=False)
@@ -71,6 +73,8 @@ class LaneRunner:
         now = self.network.local(name)
         peer, owner, runs = self.fleet.peer(name), lane.run.manager, lane.run.runs_before(row)
         self.history.begun(peer, owner, id, attempt, now, runs)
+        if self.on_begun is not None:
+            self.on_begun(peer, owner, id)
         taken: Counter[str] = Counter()
         for other in self.network.lanes[name].values():
             taken.update(dict(other.run.kind.needs))

@@ -159,6 +159,7 @@ class Simulation:
             network, self.agenda, self.connections, self.fleet, self.runner, trace, counts
         )
         self.checks = WorldChecks(network, self.fleet, self.clocks, observer, trace, self.journals)
+        self.runner.on_begun = self.checks.begun
         self.starvation = StarvationCheck(self.runner)
         network.clocks, network.carrier = self.clocks, self.connections
         network.fleet, network.runner = self.fleet, self.runner

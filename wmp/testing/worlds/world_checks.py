@@ -10,6 +10,7 @@ from attrs import define, field
 from wmp.actions import End, Halt, Resolve
 from wmp.checks.job_history import Violation
 from wmp.checks.observer import Observer
+from wmp.checks.pauses import Pauses
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
@@ -50,6 +51,7 @@ class WorldChecks:
     accepted: Callable[[Peer, Submitted], None] = field(init=False)
     """Records the jobs that a manager accepted in the history."""
     ends: Counter[End] = field(factory=Counter, init=False)
+    _pauses: Pauses = field(factory=Pauses, init=False)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
         """Record the actions of a node.
@@ -69,12 +71,22 @@ class WorldChecks:
                 if isinstance(action, Resolve):
                     self.ends.update(action.ends)
         elif isinstance(node, WorkerMachine):
-            self.observer.worker_did(self.fleet.peer(name), event, actions, now)
+            me = self.fleet.peer(name)
+            self._pauses.worker_did(me, event, actions, now)
+            self.observer.worker_did(me, event, actions, now)
         if actions and isinstance(actions[-1], Halt):
             self.fleet.ended(name, actions[-1].error)
         self.fleet.plan(name)
         if self.trace.steps % _CHECK_EVERY == 0:
             self.look()
+
+    def begun(self, worker: Peer, manager: Peer, id: int) -> None:
+        """Check a job that begins, perhaps behind another one on its lane.
+
+        Raises:
+            Violation: "a pause ends with a question".
+        """
+        self._pauses.began(worker, manager, id)
 
     def look(self) -> None:
         """Check the machines' tables against their bounds, and check the machines' own invariants.

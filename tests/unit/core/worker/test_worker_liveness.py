@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from itertools import pairwise
+from math import inf
 
 import pytest
 
 from tests.unit.core.worker import workers
 from tests.unit.core.worker.workers import finish, give, met, reasons, runs, until
-from wmp.actions import Halt, Interrupt, Reconnect, Send
+from wmp.actions import Halt, Interrupt, Recall, Reconnect, Send
 from wmp.events import Connected, Drained, Undelivered
 from wmp.message import Command, Field, Outcome
 from wmp.testing.peers.scripted_manager import ScriptedManager
@@ -510,3 +511,22 @@ def test_a_worker_that_was_not_stopped_asks_nothing(worker, manager):
         manager.note(actions)
         manager.pong()
     assert runs(give(manager))
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_jobs_that_wait_on_a_lane_are_recalled_after_a_pause(worker, manager):
+    started = runs(give(manager, b"running", b"waiting"))
+    manager.now = 20.0
+    recalls = [action for action in manager.pong() if isinstance(action, Recall)]
+    assert {(run.lane, *run.ids) for run in started} == {(r.lane, *r.ids) for r in recalls}
+    assert finish(worker, started[0], now=20.0)
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_jobs_may_begin_until_the_worker_has_been_silent_for_too_long(worker, manager):
+    silence = worker.begins_until()
+    assert 0 < silence < inf
+    manager.now = 1.0
+    manager.wake(1)  # which the worker answers
+    assert worker.begins_until() == silence + 1.0
+    assert make().begins_until() == inf  # no manager could give the worker up

@@ -308,3 +308,22 @@ def test_children_end_when_their_parent_dies(tmp_path: Path) -> None:
     assert process.stdout.read() == b""
     process.stdout.close()
     process.stderr.close()
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_a_stopped_child_begins_no_job_that_was_interrupted_meanwhile(
+    opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    pool = opened("process", default=until_open)
+    for lane in range(1, 11):
+        os.mkfifo(fifo := tmp_path / str(lane))
+        pool.run(run(lane, [os.fsencode(fifo), *[b""] * 50]))
+        pid = int(posts.report().text or "")
+        with open(fifo, "wb") as file:  # the handler reads now
+            os.kill(pid, signal.SIGSTOP)
+            pool.interrupt(Interrupt(lane, range(2, 52)))
+            file.write(b"go")
+        # The handler ends at the same time as the process reads the interruption.
+        os.kill(pid, signal.SIGCONT)
+        ends = posts.results(lane, range(1, 52))
+        assert ends == [(OK, b"go"), *[(CANCELLED, b"")] * 50]

@@ -7,6 +7,7 @@ hope that something has happened.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import sys
@@ -519,3 +520,37 @@ def test_opening_a_pool_reports_wrong_arguments(posts: Posts) -> None:
         open_pool("thread", {}, 1, posts)
     with pytest.raises(ConfigError, match=r"expected f\(payload\)"):
         open_pool("thread", {"default": lambda: None}, 1, posts)
+
+
+@pytest.mark.rule("WMP-9.22")
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_lane_hands_back_what_it_has_not_begun_when_its_worker_was_stopped(
+    kind: str, opened: Opener, posts: Posts, tmp_path: Path
+) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    pool = opened(kind, default=until_open)
+    pool.begins_until.value = math.inf
+    pool.run(run(1, [os.fsencode(fifo), b"", b""]))
+    assert posts.report().id == 1
+    pool.begins_until.value = time.monotonic()  # the driver has sent nothing for too long
+    fifo.write_bytes(b"go")
+    assert posts.results(1, [1]) == [(OK, b"go")]
+    posts.until(lambda: bool(posts.recalled))
+    assert posts.recalled == [(1, [2, 3])]
+    pool.begins_until.value = math.inf
+    pool.run(run(2, [b"", b""]))
+    assert [outcome for outcome, _ in posts.results(2, [1, 2])] == [OK, OK]
+    assert set(posts.ended) == {(1, 1), (2, 1), (2, 2)}
+
+
+@pytest.mark.rule("WMP-9.22")
+@pytest.mark.parametrize("handler", [upper, upper_async])
+def test_no_job_of_a_lane_begins_when_its_worker_was_stopped_before(
+    handler: Any, opened: Opener, posts: Posts
+) -> None:
+    pool = opened("thread", default=handler)
+    pool.begins_until.value = time.monotonic()
+    pool.run(run(1, [b"a", b"b"]))
+    posts.until(lambda: bool(posts.recalled))
+    assert posts.recalled == [(1, [1, 2])]
+    assert not posts.ended

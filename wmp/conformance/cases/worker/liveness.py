@@ -8,7 +8,7 @@ from wmp.conformance.cases.worker.handshake import fill, slowly
 from wmp.conformance.peers.conversations import WorkerConversation
 from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
-from wmp.message import Command, ErrorCode
+from wmp.message import Command, ErrorCode, Outcome
 
 _LATE = 0.05
 """Units by which a timer may be late."""
@@ -376,6 +376,45 @@ def another_in_its_place(talk: WorkerConversation) -> None:
         talk.now - began < 5.0 + 3 * talk.wire.grace,
         f"the kit needed {talk.now - began:.2f} units for this case, which is too slow; repeat it",
     )
+
+
+@case("WMP-9.22")
+def question_after_a_pause(talk: WorkerConversation) -> None:
+    """A worker that was stopped asks the manager before it begins a job."""
+    manager = talk.met(max_silence=1.5)
+    manager.pong()
+    lock = manager.woken()
+    manager.answers = False
+    with talk.stopped():
+        manager.inbox.clear()
+        (job,) = manager.take(lock.number, b"old")
+        talk.wait(1.6 + talk.wire.grace)
+        if manager.inbox:
+            talk.unimplemented("the worker sends messages while the kit has stopped its process")
+    ping = manager.expect(
+        Command.PING,
+        where=lambda received: bool(received["challenge"]),
+        what="the worker sent nothing for `max_silence`, and must ask before it begins a job",
+    )
+    talk.check(
+        bool(ping.message.to) and ping["session"] == manager.session,
+        f"PING with `challenge` has the session {ping['session']!r}; expected a directed PING of "
+        f"session {manager.session}",
+    )
+    manager.pong()
+    manager.never(
+        Command.DONE,
+        # A worker may hand back a job that has waited for long, and has not begun it then.
+        where=lambda done: set(done.outcomes) != {Outcome.CANCELLED},
+        during=0.3 + talk.wire.grace,
+        what=f"no PONG has answered the question of PING, so job {job} must not begin",
+    )
+    manager.answers = True
+    manager.pong(answer=ping["challenge"])
+    if all(id != job for _, id, _ in manager.answered):
+        manager.done_of(job, None, what=f"PONG has answered the question, so job {job} may begin")
+    (job,) = manager.run(b"anew")
+    manager.done_of(job)
 
 
 @case("WMP-9.14")
