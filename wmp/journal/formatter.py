@@ -66,7 +66,7 @@ from wmp.journal.json_fragments import (
     size_of,
 )
 from wmp.journal.schema import name_of_link, name_of_peer
-from wmp.message import Columns, Command, Kind, Link, Message, Path, Peer, hops
+from wmp.message import Columns, Command, ForwardedKind, Kind, Link, Message, Path, Peer, hops
 
 
 @define(eq=False)
@@ -313,6 +313,8 @@ class JournalFormatter:
 
     def _kind(self, kind: Kind) -> str:
         codec = f',"codec":{quote(kind.codec)}' if kind.codec else ""
+        if type(kind) is ForwardedKind and kind.passed:
+            codec += f',"passed":{array_of_texts([*map(name_of_peer, kind.passed)])}'
         return f'"role":{quote(kind.role)},"needs":{self._heads.needs(kind.needs)}{codec}'
 
 

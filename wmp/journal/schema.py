@@ -161,7 +161,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("versions", Type.INTEGERS, "ERROR", "versions that the sender reads"),
     Column("forwards", Type.TEXTS, "READY", "forwarding managers whose capacity the worker "
            "offers"),
-    Column("passed", Type.TEXTS, "TAKE", "forwarding managers that the jobs have passed"),
+    Column("passed", Type.TEXTS, "TAKE, run, forwarded",
+           "forwarding managers that the jobs have passed"),
     Column("beat_key", _B, "PING", "another connection may send beats for the worker; the number "
            "itself is a secret and is not written"),
     Column("beat", _B, "PING", "the message is a beat: another connection sent it for the worker"),

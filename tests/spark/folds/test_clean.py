@@ -33,6 +33,14 @@ def test_a_sound_world_with_a_pair_of_managers_shows_no_violation(tmp_path, seed
     assert [(row["name"], row["detail"]) for row in table(sink, "violations")] == []
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sound_world_with_a_forwarding_manager_shows_no_violation(tmp_path, seed):
+    played = play(seed, tmp_path, forwarded=True, timed=bool(seed % 2))
+    assert played.violation is None
+    sink = fold(played.lines)
+    assert [(row["name"], row["detail"]) for row in table(sink, "violations")] == []
+
+
 def fleets():
     """Yield the flags of 20 real fleets, in which every process is killed without a word.
 

@@ -19,7 +19,7 @@ from wmp.checks.observer import Observer
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SEPARATED, SILENCE, UNACKNOWLEDGED
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.events import Ticked, Undelivered
+from wmp.events import FIRST_FORWARDED, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
 from wmp.spark.folds.facts import ProcessKey
 from wmp.spark.folds.number_fold import UNACCEPTED
@@ -110,6 +110,8 @@ class ManagerFold(ProcessFold):
     """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
     _direct: str | None = None
     """The connection of the last message that came without a device."""
+    _foreign: set[ProcessKey] = field(factory=set, init=False)
+    """Owners of the jobs that this manager forwards (WMP section 19)."""
     _store: ProcessKey | None = None
     """The store that owns the manager's stored jobs."""
 
@@ -131,7 +133,11 @@ class ManagerFold(ProcessFold):
         for line in lines:
             if line.command is not None and line.command not in _COMMANDS:
                 continue  # a command of a later release
-            if line.owner is not None and line.owner != line.node:
+            if line.passed and line.what == "send":
+                self._foreign.add((line.owner, line.owner_epoch or 0))
+            elif self._is_foreign(line):
+                pass
+            elif line.owner is not None and line.owner != line.node:
                 self._store = line.owner, line.owner_epoch or 0
             match line.what:
                 case "received":
@@ -156,7 +162,7 @@ class ManagerFold(ProcessFold):
                     self.sink.add("partings", (*row, None, None, None, None))
                 case "drop":
                     self._check_drop(line, lines[0])
-                case "notify":
+                case "notify" if max(line.ids or (0,)) < FIRST_FORWARDED:
                     for job in line.ids or ():
                         self._fact(line, "notified", self._owner(line, job), job)
                 case "cancelled" | "decline":
@@ -188,7 +194,20 @@ class ManagerFold(ProcessFold):
                 self.sink.bound(-times[0], "served", *both, "first")
                 self.sink.bound(times[1], "served", *both, "last")
 
+    def _is_foreign(self, line: LineRow) -> bool:
+        """Return whether a line is about jobs that this manager forwards."""
+        return bool(self._foreign) and (line.owner, line.owner_epoch or 0) in self._foreign
+
+    def _fact(
+        self, line: LineRow, event: str, owner: ProcessKey, job: int, *rest: Any, **more: Any
+    ) -> None:
+        # The facts of a forwarded job are those of its lease above: no job counts twice.
+        if not self._foreign or owner not in self._foreign:
+            ProcessFold._fact(self, line, event, owner, job, *rest, **more)
+
     def _owner(self, line: LineRow, job: int) -> ProcessKey:
+        if self._is_foreign(line):
+            return line.owner, line.owner_epoch or 0
         stored = self._store is not None and job < FIRST_UNSTORED
         return self._store if stored else (line.node, line.epoch)  # type: ignore[return-value]
 
@@ -216,7 +235,8 @@ class ManagerFold(ProcessFold):
             return
         if command == "DONE" and line.reason not in UNACCEPTED:
             owner = (line.owner, line.owner_epoch)
-            if owner in ((line.node, line.epoch), (None, None), self._store):
+            own = ((line.node, line.epoch), (None, None), self._store)
+            if owner in own or self._is_foreign(line):
                 waits = line.each(line.waits)
                 for (job, attempt, outcome), wait in zip(
                     jobs_of(line, line.outcomes), waits, strict=True
@@ -419,6 +439,8 @@ class ManagerFold(ProcessFold):
         }  # fmt: skip
         if line.owner is not None:
             fields[Field.MANAGER] = (line.owner.encode(), line.owner_epoch or 0)
+        if line.passed:
+            fields[Field.PASSED] = line.passed
         source: Any = self._peer
         to: Any = (line.target_epoch or 0, (line.target or "").encode())
         if line.what == "received":

@@ -45,6 +45,8 @@ class _OpenLane:
     """When the lane last reported an end, or began."""
     jobs: dict[int, int]
     """The attempt of each job."""
+    forwarded: bool
+    """Whether a forwarding manager brought the jobs."""
 
 
 class _TakenJob(NamedTuple):
@@ -92,6 +94,8 @@ class WorkerFold(ProcessFold):
     """Its content."""
     _held: dict[tuple[str | None, int | None, int], _TakenJob] = field(factory=dict)
     """Each job whose DONE was not sent, by (owner, owner_epoch, job)."""
+    _forwarders: set[tuple[ProcessKey, str]] = field(factory=set, init=False)
+    """Owners of jobs, and the forwarding managers that brought them (WMP section 19)."""
     _answers: dict[tuple[Any, ...], LineRow] = field(factory=dict)
     """The newest DONEs, by (manager, epoch, session, number)."""
 
@@ -122,6 +126,14 @@ class WorkerFold(ProcessFold):
                     self._check_undelivered(line)
                 case "resized":
                     self._resized(line)
+
+    def _fact(
+        self, line: LineRow, event: str, owner: ProcessKey, job: int, attempt: int | None = None,
+        peer: str | None = None, *rest: Any, **more: Any,
+    ) -> None:  # fmt: skip
+        # The facts of a forwarded job are those of its lease above: no job counts twice.
+        if not self._forwarders or (owner, peer) not in self._forwarders:
+            ProcessFold._fact(self, line, event, owner, job, attempt, peer, *rest, **more)
 
     def finish(self) -> None:
         """Report everything that is still open."""
@@ -234,6 +246,8 @@ class WorkerFold(ProcessFold):
                 ready = None if self._ready is None else self._ready[1]
                 self._wakes[manager] = SeenWake(manager, line, ready)
             case "TAKE" | "NO":
+                if line.passed:
+                    self._forwarders.add((owner, manager[0]))
                 lock = self._lock_of(line)
                 if lock is not None:
                     lock.answer_by(line, self._break)
@@ -322,8 +336,8 @@ class WorkerFold(ProcessFold):
             text = f"lane {line.lane} got jobs while it had others"
             self._break(line, "a lane ends each job once", text)
         self._check_run(line, owner)
-        self._lanes[line.lane] = _OpenLane(owner, needs, line.at, line.at, jobs)
-        for job, attempt in jobs.items():
+        self._lanes[line.lane] = _OpenLane(owner, needs, line.at, line.at, jobs, bool(line.passed))
+        for job, attempt in jobs.items() if not line.passed else ():
             self._fact(
                 line, "run", owner, job, attempt, value=line.lane, role=line.role, text=line.needs
             )
@@ -382,6 +396,8 @@ class WorkerFold(ProcessFold):
             if job not in lane.jobs:
                 continue
             attempt, owner = lane.jobs.pop(job), lane.owner
+            if lane.forwarded:
+                continue
             if recalled:
                 self._fact(line, "finished", owner, job, attempt, word="recalled", other=line.lane)
                 continue
