@@ -37,7 +37,8 @@ class OldConnection:
         self, stream: socket.socket, version: int, kind: int, identity: bytes = b""
     ) -> None:
         self.stream, self.version = stream, version
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if stream.family != socket.AF_UNIX:
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         greeting = SIGNATURE + bytes((1, kind)) if version == 2 else b""
         stream.sendall(greeting + self._frame(identity, more=False))
         if version == 2:
@@ -100,7 +101,11 @@ class OldConnection:
 
 
 def connect(endpoint: str, version: int, kind: int, identity: bytes = b"") -> OldConnection:
-    """Connect to ``tcp://HOST:PORT``."""
+    """Connect to ``tcp://HOST:PORT`` or ``ipc://PATH``."""
+    if endpoint.startswith("ipc://"):
+        stream = socket.socket(socket.AF_UNIX)
+        stream.connect(endpoint.removeprefix("ipc://"))
+        return OldConnection(stream, version, kind, identity)
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     return OldConnection(socket.create_connection((host, int(port))), version, kind, identity)
 

@@ -14,6 +14,7 @@ from tests.peers.old_zmtp import REQ, OldBroker, connect
 from tests.peers.quirky import old_worker
 from tests.waiting import WAIT, wait_until
 from wmp.gateways import (
+    ClientDoor,
     Gateway,
     LazyClient,
     MajordomoClient,
@@ -21,6 +22,7 @@ from wmp.gateways import (
     MajordomoWorker,
     ParanoidWorker,
     PingPongWorker,
+    WorkerDoor,
 )
 
 ANY = "tcp://127.0.0.1:*"
@@ -176,3 +178,23 @@ def test_our_workers_work_for_a_queue(version):
         with ParanoidWorker(broker.endpoint, bytes.upper):
             reply = [b"someone", b"", b"REQUEST"]
             wait_until(lambda: reply in broker.received, "the reply of the worker")
+
+
+@pytest.mark.parametrize("protocol", QUEUES)
+def test_a_worker_and_a_client_over_ipc_are_served_and_the_end_is_noticed(
+    protocol, version, tmp_path
+):
+    doors = (
+        ClientDoor(f"ipc://{tmp_path}/front"),
+        WorkerDoor(f"ipc://{tmp_path}/back", protocol=protocol),
+    )
+    with Gateway(*doors) as gateway:
+        worker = old_worker(protocol, back(gateway), version)
+        wait_until(lambda: places(gateway) == 1)
+        client = connect(front(gateway), version, REQ)
+        for number in range(5):
+            client.send([b"", b"r%d" % number])
+            assert client.receive() == [b"", b"R%d" % number]
+        client.close()
+        worker.close()
+        wait_until(lambda: places(gateway) == 0, "the end of the worker")
