@@ -13,10 +13,13 @@ import pytest
 
 from tests.conformance.at_once import Play, played
 from wmp.conformance import Nonconforming, Unimplemented, Verdict
+from wmp.conformance.engine import socket_plays
 from wmp.conformance.engine.check import cases_for
 from wmp.conformance.engine.draw import draw
 from wmp.conformance.engine.socket_plays import LiveTestee
 from wmp.conformance.script.case import CASES, Case
+from wmp.conformance.script.stalls import StallWatch
+from wmp.conformance.wire.core_probes import CoreProbes, waited_for_core
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 UNIT = 200
@@ -161,3 +164,28 @@ def test_a_manager_may_read_in_another_order_than_the_kit_sends(id: str, options
     result = LiveTestee("manager", late, unit=1000).play(peer)
 
     assert result.verdict is Verdict.OK, f"{result.rule}: {result.text}"
+
+
+@pytest.mark.parametrize(("waited", "starved"), [(1e6, True), (0.0, False), (None, False)])
+def test_a_testee_that_got_no_core_and_sent_nothing_has_not_failed(
+    waited: float | None, starved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_plays, "waited_for_core", lambda process: waited)
+    monkeypatch.setattr(CoreProbes, "longest", lambda self, stays, since: 0.0)
+    monkeypatch.setattr(StallWatch, "longest", lambda self, since: 0.0)
+    silent = LiveTestee("worker", f"{sys.executable} -c 'input()' {{endpoint}}")
+    wire = silent.wire(CASES["worker/plain-handshake"])
+    try:
+        assert ("waited" in wire.stalled(False)) == starved
+        wire._heard = True
+        assert wire.stalled(False) == ""
+    finally:
+        wire.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux reports the time")
+def test_the_system_reports_how_long_a_process_waited_for_a_core() -> None:
+    waited = waited_for_core(os.getpid())
+
+    assert waited is not None
+    assert waited >= 0

@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 from wmp.conformance.engine.play import play, terms_of
 from wmp.conformance.script.case import Broken, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.script.stalls import WATCH
-from wmp.conformance.wire.core_probes import PROBES, Stay, core_of
+from wmp.conformance.wire.core_probes import PROBES, Stay, core_of, waited_for_core
 from wmp.conformance.wire.process import PeerProcess, fill
 from wmp.conformance.wire.wire import EPOCH, Connection, JobEnd, SubmittedJob, Terms
 from wmp.message import Frame
@@ -52,6 +52,8 @@ and each step may be late by this part."""
 _STALL = 0.25
 """Units for which the kit may stall if a message shows the breach. The kit's own peers answer
 within a unit."""
+_STARVED = 0.5
+"""The part of the time for which a testee that has not started may have waited for a core."""
 _TRIES = 4
 """Maximum number of slower plays of a case."""
 _BROKEN = (Verdict.FAILED, Verdict.NON_STRICT)
@@ -201,6 +203,8 @@ class SocketWire:
     """The time at which the kit last looked for messages of the testee; 0 before the first look."""
     _stays: list[Stay] = field(factory=list, init=False)
     """When the testee was on which core."""
+    _heard: bool = field(default=False, init=False)
+    """Whether any message of the testee has arrived."""
     _late: str | None = field(default=None, init=False)
     """How busy the machine was until the testee ended; None while it runs."""
     _absent: float = field(default=0.0, init=False)
@@ -279,10 +283,26 @@ class SocketWire:
         }
         who = max(delays, key=lambda name: delays[name])
         if delays[who] <= maximum:
-            return ""
+            return self._starved()
         return (
             f"this machine was busy: {who} could not run for {delays[who]:.2f} s; "
             f"expected at most {maximum:.2f} s"
+        )
+
+    def _starved(self) -> str:
+        """Text about a testee that has not started because it got no core; "" for none.
+
+        A start takes much more work at a time than the probes do, so they need not notice.
+        """
+        if self._heard or self._process is None:
+            return ""
+        waited = waited_for_core(self._process.number)
+        passed = time.monotonic() - self._began
+        if waited is None or waited <= _STARVED * passed:
+            return ""
+        return (
+            f"this machine was busy: the testee waited {waited:.1f} of its {passed:.1f} s for a "
+            f"core, and has sent nothing; expected at most {_STARVED * passed:.1f} s"
         )
 
     def _note_core(self) -> None:
@@ -365,10 +385,12 @@ class SocketWire:
     def _collect(self, events: dict[Any, int]) -> None:
         for index, router in enumerate(self._routers):
             if router in events:
+                self._heard = True
                 name, *frames = router.recv_multipart()
                 self._arrived.append((Connection("taken", index, name), frames))
         for connection, dealer in self._dealers.items():
             if dealer in events:
+                self._heard = True
                 self._arrived.append((connection, dealer.recv_multipart()))
 
     # -- control

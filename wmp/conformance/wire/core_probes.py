@@ -51,6 +51,19 @@ def core_of(process: int) -> int | None:
         return None
 
 
+def waited_for_core(process: int) -> float | None:
+    """Return the seconds for which a process that could run has waited for a core so far.
+
+    Returns:
+        The time of its first thread; None where the system does not report it.
+    """
+    try:
+        status = Path(f"/proc/{process}/schedstat").read_text(encoding="ascii", errors="replace")
+        return int(status.split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 @define(eq=False)
 class CoreProbes:
     """The probes of all cores on which a process of this one may run.
