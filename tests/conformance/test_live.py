@@ -177,7 +177,7 @@ def test_a_testee_that_got_no_core_and_sent_nothing_has_not_failed(
     wire = silent.wire(CASES["worker/plain-handshake"])
     try:
         assert ("waited" in wire.stalled(False)) == starved
-        wire._heard = True
+        wire._began_to_send = True
         assert wire.stalled(False) == ""
     finally:
         wire.close()

@@ -203,7 +203,7 @@ class SocketWire:
     """The time at which the kit last looked for messages of the testee; 0 before the first look."""
     _stays: list[Stay] = field(factory=list, init=False)
     """When the testee was on which core."""
-    _heard: bool = field(default=False, init=False)
+    _began_to_send: bool = field(default=False, init=False)
     """Whether any message of the testee has arrived."""
     _late: str | None = field(default=None, init=False)
     """How busy the machine was until the testee ended; None while it runs."""
@@ -294,7 +294,7 @@ class SocketWire:
 
         A start takes much more work at a time than the probes do, so they need not notice.
         """
-        if self._heard or self._process is None:
+        if self._began_to_send or self._process is None:
             return ""
         waited = waited_for_core(self._process.number)
         passed = time.monotonic() - self._began
@@ -385,12 +385,12 @@ class SocketWire:
     def _collect(self, events: dict[Any, int]) -> None:
         for index, router in enumerate(self._routers):
             if router in events:
-                self._heard = True
+                self._began_to_send = True
                 name, *frames = router.recv_multipart()
                 self._arrived.append((Connection("taken", index, name), frames))
         for connection, dealer in self._dealers.items():
             if dealer in events:
-                self._heard = True
+                self._began_to_send = True
                 self._arrived.append((connection, dealer.recv_multipart()))
 
     # -- control
