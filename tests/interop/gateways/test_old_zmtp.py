@@ -49,7 +49,8 @@ QUEUES = ("simple-pirate", "paranoid-pirate", "ping-pong")
 @pytest.mark.parametrize("protocol", QUEUES)
 def test_a_worker_and_a_client_are_served(protocol, version):
     with (
-        queue_of(protocol, heartbeat=0.2, liveness=1000) as gateway,
+        # On a busy machine two PINGs may cross with a job: a short heartbeat would repeat the job.
+        queue_of(protocol, heartbeat=30.0, liveness=1000) as gateway,
         old_worker(protocol, back(gateway), version) as worker,
     ):
         wait_until(lambda: places(gateway) == 1)
