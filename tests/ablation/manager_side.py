@@ -96,9 +96,9 @@ def session_of_results(patch: Patch) -> None:
     """WMP-7.7: a numbered message of another session counts as a message of the current session."""
     numbered = ManagerMachine._numbered
 
-    def accept(self: ManagerMachine, worker: Any, link: Any, message: Any, now: float) -> None:
-        fields = {**message.fields, Field.SESSION: worker.stream.session}
-        numbered(self, worker, link, evolve(message, fields=fields), now)
+    def accept(self: ManagerMachine, worker: Any, fields: Any, now: float) -> str:
+        fields = {**fields, Field.SESSION: worker.stream.session}
+        return numbered(self, worker, fields, now)
 
     patch.setattr(ManagerMachine, "_numbered", accept)
 
