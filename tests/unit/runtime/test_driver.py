@@ -10,6 +10,7 @@ import pytest
 
 from wmp.actions import (
     Acknowledge,
+    Answer,
     Decline,
     DeviceAction,
     ManagerAction,
@@ -22,6 +23,7 @@ from wmp.message import Command, Message, Outcome
 from wmp.runtime.driver.driver import Driver
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import Inbox
+from wmp.runtime.driver.manager_driver import ManagerDriver
 from wmp.runtime.sockets.transport import Transport
 
 
@@ -123,7 +125,7 @@ class Performers:
         pass
 
     resolve = notify = run = recall = interrupt = nothing
-    write = acknowledge = decline = nothing
+    write = acknowledge = decline = answer = nothing
 
 
 ACTIONS = set(get_args(ManagerAction | WorkerAction | DeviceAction | ForeignAction))
@@ -135,10 +137,13 @@ nothing = Performers().nothing
 @pytest.mark.parametrize(
     ("kind", "actions"),
     [
-        (functools.partial(Driver, writer=Performers()), ACTIONS - FOREIGN),
+        (
+            functools.partial(ManagerDriver, writer=Performers(), forwarding=Performers()),
+            ACTIONS - FOREIGN,
+        ),
         (
             functools.partial(ForeignDriver, answer=nothing, submit=nothing, cancel=nothing),
-            ACTIONS - STORED,
+            ACTIONS - STORED - {Answer},
         ),
     ],
     ids=["wmp", "foreign"],
