@@ -48,7 +48,7 @@ class Mirror:
             elif what == "received" and line["command"] in ("TAKE", "NO", "CANCEL"):
                 if line.get("reason") not in _OUT_OF_ORDER:
                     getattr(self, f"_{line['command'].lower()}")(line)
-            elif what in ("run", "finished", "recalled", "note"):
+            elif what in ("run", "finished", "recall", "recalled", "note"):
                 getattr(self, f"_{what}")(line)
 
     # -- locks
@@ -135,6 +135,12 @@ class Mirror:
 
     def _finished(self, line: Line) -> None:
         self._leave(line, ExecutionInput.FINISH)
+
+    def _recall(self, line: Line) -> None:
+        owner, jobs = self.lanes.get(line["lane"], (None, set()))
+        for job in line["ids"]:
+            if owner is not None and job in jobs:
+                self._job(owner, job, ExecutionInput.UNSTARTED)
 
     def _recalled(self, line: Line) -> None:
         self._leave(line, ExecutionInput.RECALLED)
