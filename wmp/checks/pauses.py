@@ -111,13 +111,13 @@ class Pauses:
                 manager.sent_at = now
             return
         peer: Peer = message.to[:-3:-1]  # type: ignore[assignment]
-        manager = managers.get(peer)
-        if manager is None:
+        receiver = managers.get(peer)
+        if receiver is None:
             return
-        manager.sent_at = now
+        receiver.sent_at = now
         if message.command is not Command.PING:
             return
         if Field.SESSION not in message.fields:
             del managers[peer]  # the worker has forgotten the manager, and all of its jobs
-        elif manager.owes and Field.CHALLENGE in message.fields:
-            manager.questions.add(message.fields[Field.CHALLENGE])
+        elif receiver.owes and Field.CHALLENGE in message.fields:
+            receiver.questions.add(message.fields[Field.CHALLENGE])

@@ -118,7 +118,9 @@ class WorkerFold(ProcessFold):
                     self._run(line)
                 case "finished" | "recalled":
                     self._ended(line)
-                case "begun" | "recall" | "interrupt" | "reported":
+                case "recall":
+                    self._check_lane(line, lines[0])
+                case "begun" | "interrupt" | "reported":
                     self._check_lane(line)
                 case "drop":
                     self._check_drop(line, lines[0])
@@ -377,10 +379,17 @@ class WorkerFold(ProcessFold):
                 text = f"job {job} was begun {(line.at - until) / 1e6:.3f} s too late by its TAKE"
                 self._break(line, "times are kept", text, owner=owner, job=job)
 
-    def _check_lane(self, line: LineRow) -> None:
-        """Report the jobs of a line that its lane does not have."""
+    def _check_lane(self, line: LineRow, event: LineRow | None = None) -> None:
+        """Report the jobs of a line that its lane does not have.
+
+        After a pause a worker recalls the jobs of its lanes before it handles the event, which may
+        be the end of some of these jobs (WMP-9.22).
+        """
         lane = self._lanes.get(line.lane or 0)
-        strange = [job for job in line.ids or () if lane is None or job not in lane.jobs]
+        ends = event is not None and event.what == "finished" and event.lane == line.lane
+        ended: Sequence[int] = (event.ids or ()) if event is not None and ends else ()
+        jobs = {*ended, *(() if lane is None else lane.jobs)}
+        strange = [job for job in line.ids or () if job not in jobs]
         if strange:
             text = f"{line.what} names job {strange[0]}, which lane {line.lane} does not have"
             self._break(line, "a lane ends each job once", text)
